@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 DUE = "/run/apiary/due"
 # systemd reports no need to reload of a unit that is gone.
 UNREAD = "reload after removed replicas"
+# A mount that was just made may not be there yet; systemd would go on, and so does the first start.
+MOUNT_SECONDS, NOT_MOUNTED = 60, {("error", "REPLICA-WEIGHTS"), ("error", "WEIGHTS-ABSENT")}
 
 
 def systemctl_of(host: Host) -> Systemctl:
@@ -158,24 +160,33 @@ class Applier:
                 "systemd has no such unit: the generator refused its file",
             )
         self._host.systemctl("reset-failed", "--", *names)
-        since = int(time.time())
-        if self._host.systemctl("start", "--", *names)[0] != 0:
+        begun, since = time.monotonic(), int(time.time())
+        while self._host.systemctl("start", "--", *names)[0] != 0:
             states = unit_states(systemctl_of(self._host), names)
             broken = [name for name in names if states[name].get("ActiveState") != "active"]
-            self._refuse_start((broken or names)[0], since)
+            name = (broken or names)[0]
+            journal = self._journal(name, since)
+            late = time.monotonic() - begun > MOUNT_SECONDS
+            # The supervisor paces the starts, and each mounts anew.
+            begins = {tuple(line.split(": ", 2)[:2]) for line in journal.splitlines()}
+            if late or not NOT_MOUNTED & begins:
+                self._refuse_start(name, journal)
+            since = int(time.time())
         for name in names:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(DUE, name))
 
-    def _refuse_start(self, name: str, since: int) -> None:
-        """Refuse with the replica's own last words: systemctl only says that a job failed."""
-        properties = "--property=Result,ExecMainStatus,ActiveState"
-        _code, status = self._host.systemctl("show", properties, "--", name)
+    def _journal(self, name: str, since: int) -> str:
+        """Return the replica's own last words: systemctl only says that a job failed."""
         # Only this start's lines: the previous run's say nothing about it. With --since alone -n
         # counts from there, so the last ones come by --reverse.
         command = ["journalctl", "--unit", name, f"--since=@{since}", "--no-pager", "-n", "20"]
         _code, journal, _err = self._host.run([*command, "--reverse", "--output=cat"])
-        journal = "\n".join(reversed(journal.splitlines()))
+        return "\n".join(reversed(journal.splitlines()))
+
+    def _refuse_start(self, name: str, journal: str) -> None:
+        properties = "--property=Result,ExecMainStatus,ActiveState"
+        _code, status = self._host.systemctl("show", properties, "--", name)
         raise error(
             "REPLICA-START-FAILED", name, f"did not start ({', '.join(status.split())})\n{journal}"
         )

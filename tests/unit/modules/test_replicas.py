@@ -32,13 +32,19 @@ class Systemd:
         # The file of a unit that systemd has only after it has read it.
         self.generated, self.loaded = generated, False
         self.enabled, self.active, self.broken = set(), set(), set(broken)
+        self.mended = set()
         self.runs, self.cut_at = {}, None
+        # What the supervisor says at each of the first starts, which come to nothing.
+        self.refusals = []
 
     def run_command(self, command, **_options):
         if command[0] == "journalctl":
             # As --reverse has it.
             assert "--reverse" in command
-            return 0, "the engine's last words\nwhat it said before\n", ""
+            refusal = self.refusals.pop(0) if self.refusals else ""
+            if not self.refusals:
+                self.broken -= self.mended
+            return 0, f"the engine's last words\nwhat it said before\n{refusal}\n", ""
         verb, *rest = command[2:]
         names = rest[rest.index("--") + 1 :] if "--" in rest else []
         if verb == "show":
@@ -283,6 +289,29 @@ def test_a_replica_that_does_not_start_ends_with_its_last_words(run):
     assert result["failed"]
     assert "REPLICA-START-FAILED" in result["msg"]
     assert "what it said before\nthe engine's last words" in result["msg"]
+
+
+ABSENT = "error: REPLICA-WEIGHTS: apiary-x-0.service: /srv/models/m has no config.json"
+
+
+def test_weights_whose_mount_is_not_there_yet_are_waited_for(run):
+    systemd = Systemd(broken=[SERVICE])
+    absent = "error: WEIGHTS-ABSENT: /srv/models/m: is not there"
+    systemd.refusals, systemd.mended = [ABSENT, absent], {SERVICE}
+    assert not run(systemd).get("failed")
+    assert len(told(systemd, "start")) == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [(ABSENT.replace("error", "warning"), 60), (ABSENT, -1)]
+)
+def test_no_start_is_tried_for_ever(run, monkeypatch, said, seconds):
+    """Nor again where that was a warning only."""
+    monkeypatch.setattr(apply, "MOUNT_SECONDS", seconds)
+    systemd = Systemd(broken=[SERVICE])
+    systemd.refusals = [said] * 9
+    assert "REPLICA-START-FAILED" in run(systemd)["msg"]
+    assert len(told(systemd, "start")) == 1
 
 
 @pytest.mark.parametrize("cut_at", ["daemon-reload", "stop", "start"])
