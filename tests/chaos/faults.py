@@ -41,9 +41,9 @@ class Broken:
     """A fault that was made: what ends it, and what may fail because of it.
 
     ``replicas`` may fail requests, and ``routers`` (as HOST:PORT) anything that went over them.
-    Without either it is something that must cost nothing. ``back`` are the seconds until all is
-    whole again, ``noticed`` those until routers leave a replica alone that is dead. Before ``felt``
-    all may look whole: a hang shows late.
+    Without either it is something that must cost nothing. ``back`` is within how many calm starts
+    of a replica all is whole again, ``noticed`` are the seconds until routers leave a replica alone
+    that is dead. Before ``felt`` all may look whole: a hang shows late.
     """
 
     mend: Callable[[], object] = nothing
@@ -52,7 +52,7 @@ class Broken:
     felt: Callable[[], bool] = lambda: True
     cut: bool = True
     noticed: float = NOTICED
-    back: float = 90
+    back: float = 6
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Faults:
         return Broken(self._stopped(step.part, "prometheus"))
 
     def power_gpu(self, step: Step) -> Broken:
-        return Broken(self._off(step.part), self._on(step.part), back=120)
+        return Broken(self._off(step.part), self._on(step.part), back=8)
 
     def power_router(self, step: Step) -> Broken:
         return self._of_router(step, self._off(step.part))
@@ -120,7 +120,7 @@ class Faults:
         everything = frozenset(replica.name for replica in self.fleet.replicas)
         routers = frozenset(map(self._endpoint, self.fleet.routers))
         # Nobody serves until the first replica does.
-        return Broken(mend, everything, routers, noticed=float("inf"), back=240)
+        return Broken(mend, everything, routers, noticed=float("inf"), back=16)
 
     # What is cut off, full, or in another time.
 
@@ -198,7 +198,7 @@ class Faults:
         """The controller dies in the middle and nobody comes: routers end the drain."""
         process = self.fleet.begin("rollout", *self._change())
         self.begun.append(process)
-        return Broken(lambda: kill_tree(process), back=240)
+        return Broken(lambda: kill_tree(process), back=16)
 
     def settle(self) -> None:
         """Let replicas that serve be good ones, as they are after ten minutes."""
@@ -272,4 +272,4 @@ class Faults:
         (core,) = self.fleet.processes(replica)[CORE]
         felt = self._restarted(replica)
         self.fleet.run(replica.host, f"kill -KILL {core}")
-        return Broken(mend, frozenset({replica.name}), felt=felt, cut=False, back=180)
+        return Broken(mend, frozenset({replica.name}), felt=felt, cut=False, back=12)

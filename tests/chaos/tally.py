@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,11 @@ def lost(broken: Broken, report: Report, moment: Moment) -> list[str]:
     )
 
 
+def counted(steps: Iterable[Ended]) -> Counter[str]:
+    """Return how many requests of steps came out how."""
+    return Counter(outcome.kind for one in steps for outcome in one.report.outcomes)
+
+
 @dataclass
 class Tally:
     """All steps of a run so far."""
@@ -66,7 +72,7 @@ class Tally:
             losses.setdefault(one.step.kind, Counter()).update(counts)
         recovered = [one for one in self.ended if one.recovered is not None]
         longest = max(recovered, key=lambda one: one.recovered or 0, default=None)
-        outcomes = Counter(o.kind for one in self.ended for o in one.report.outcomes)
+        outcomes = counted(self.ended)
         return {
             "seed": self.seed,
             "steps": len(self.ended),
@@ -98,7 +104,7 @@ class Tally:
         return "\n".join([*lines, f"seed {self.seed}; again: {self.replay}"])
 
     def _row(self, name: str, chosen: list[Ended]) -> tuple[str, ...]:
-        outcomes = Counter(o.kind for one in chosen for o in one.report.outcomes)
+        outcomes = counted(chosen)
         longest = max((one.recovered or 0 for one in chosen), default=0)
         never = any(one.recovered is None for one in chosen)
         return (

@@ -170,8 +170,8 @@ class Whole:
 
 def test_a_fault_that_has_not_shown_yet_is_not_over():
     """A hang is found after seconds; until then all looks whole."""
-    assert recovery(Whole(), Broken()) is not None
-    assert recovery(Whole(), Broken(felt=lambda: False, back=0)) is None
+    assert recovery(Whole(), Broken(), 90) is not None
+    assert recovery(Whole(), Broken(felt=lambda: False), 0) is None
 
 
 def test_a_kind_that_is_none_is_refused_before_anything_is_started(capsys):
