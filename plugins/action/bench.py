@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 from ansible.utils.display import Display
 
@@ -18,6 +19,7 @@ from ..plugin_utils.bench.run.options import begin, served_of
 from ..plugin_utils.bench.run.session import NextEngineRun
 from ..plugin_utils.documents import to_document
 from ..plugin_utils.findings import error
+from ..plugin_utils.web_keys import authority_of
 
 DISPLAY = Display()
 
@@ -47,7 +49,11 @@ class ActionModule(Deciding):
         }
 
     def _execute(self, key_file, task_vars, request):
-        """Run one request on the task's host."""
+        """Run one request on the task's host, which verifies replicas that speak TLS."""
+        artifacts = self._templar.template(task_vars.get("apiary_artifacts") or "artifacts")
+        web = Path(artifacts, "fleet", "web")
+        if (web / "authority.pem").exists():
+            request = {**request, "authority": authority_of(str(web))}
         arguments = {"request": request, "key_file": key_file}
         result = self._execute_module(
             module_name="apiary.instinct.bench_level",

@@ -17,7 +17,14 @@ from pathlib import Path
 
 from ansible.utils.display import Display
 
-from ..plugin_utils.adapters import Deciding, completed, gathered, module_result, warn
+from ..plugin_utils.adapters import (
+    Deciding,
+    completed,
+    gathered,
+    module_result,
+    warn,
+    with_certificates,
+)
 from ..plugin_utils.bench.comparison.statistics import functions
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.files import write_text
@@ -197,7 +204,9 @@ class ActionModule(Deciding):
         replicas = [item for item in decided.resources if item["kind"] == "replicas"]
         result = self._execute_module(
             module_name="apiary.instinct.converge",
-            module_args={"resources": replicas, "secrets": options["replicas_secrets"]},
+            module_args=with_certificates(
+                self, {"resources": replicas, "secrets": options["replicas_secrets"]}, variables
+            ),
             task_vars=variables,
         )
         starts = "" if result.get("failed") else self._starts(progress)

@@ -70,7 +70,7 @@ def main() -> None:
     requested = module.params["requested"]
     outcome = {
         "health": [
-            probe.health(item["unit"], item["address"], item["port"])
+            probe.health(item["unit"], item["address"], item["port"], item.get("authority"))
             for item in requested["health"]
         ],
         "runs": [],

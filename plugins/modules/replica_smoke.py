@@ -89,6 +89,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.finding import ApiaryError, Finding, error, fail
 from ..module_utils.replicas import smoke
+from ..module_utils.replicas.connection import certificate
 
 _KEY = "VLLM_API_KEY"
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses to compare with
@@ -109,15 +110,18 @@ def endpoint_of(plan, unit, directory, timeout) -> smoke.Endpoint:
     """Return where a replica of a plan answers, and with which key."""
     deployment = plan["deployment"]
     address = deployment["listen_address"]
-    key = os.path.join(directory, deployment["name"], "credentials", _KEY)
+    secrets = os.path.join(directory, deployment["name"], "credentials")
     return smoke.Endpoint(
         unit,
         # A wildcard address listens on loopback too.
         "127.0.0.1" if address in _EVERYWHERE else address,
         next(item["port"] for item in plan["replicas"] if item["unit"] == unit),
         deployment["model"]["name"],
-        read_key(key, unit) if _KEY in (deployment.get("secrets") or ()) else None,
+        read_key(os.path.join(secrets, _KEY), unit)
+        if _KEY in (deployment.get("secrets") or ())
+        else None,
         float(timeout),
+        os.path.join(secrets, certificate(deployment["name"])) if deployment.get("tls") else None,
     )
 
 

@@ -17,11 +17,15 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
 
+from ..module_utils.replicas.connection import certificate
 from .documents import YAML_LOADER, from_document, to_document
 from .evidence.bounds import bounded
 from .evidence.types import Evidence
 from .files import findings_here
 from .findings import ApiaryError, Finding, error, from_host
+from .render.replicas import names_of
+from .telemetry.inventory import address_of
+from .web_keys import replica_certificate
 
 DISPLAY = Display()
 _DISCOVERED = "discovered_interpreter_"
@@ -103,6 +107,11 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         """Return the module's result with its findings as documents."""
+        if self._task.args.get("resources"):
+            try:
+                self._task.args = dict(with_certificates(self, self._task.args, task_vars))
+            except ApiaryError as refusal:
+                raise refused(refusal) from None
         result: dict[str, Any] = super().run(tmp, task_vars)
         if "evidence" in result:
             try:
@@ -110,6 +119,31 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
             except ApiaryError as refusal:
                 raise refused(refusal) from None
         return completed(own_words(result), self._task.action)
+
+
+def with_certificates(
+    action: Any, arguments: Mapping[str, Any], task_vars: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return converge's arguments with the certificates that replicas of the host have by name.
+
+    The controller makes them where they are missing.
+    """
+    host = task_vars["inventory_hostname"]
+    certificates = {}
+    for item in arguments.get("resources") or ():
+        name = certificate(str(item.get("deployment")))
+        if item.get("kind") == "replicas" and name in (item.get("secrets") or ()):
+            artifacts = task_vars.get("apiary_artifacts") or "artifacts"
+            directory = task_vars.get("replicas_web_directory") or f"{artifacts}/fleet/web"
+            known = task_vars["hostvars"][host]
+            certificates[name] = replica_certificate(
+                action._templar.template(directory),
+                host,
+                item["deployment"],
+                (address_of(host, known), *names_of(item["files"])),
+            )
+    secrets = {**(arguments.get("secrets") or {}), **certificates}
+    return {**arguments, "secrets": secrets} if certificates else arguments
 
 
 def own_words(result: dict[str, Any]) -> dict[str, Any]:
@@ -159,6 +193,8 @@ def module_result(
     With ``check`` the module runs in check mode, whatever the task does.
     """
     checking = action._task.check_mode
+    if name == "converge":
+        arguments = with_certificates(action, arguments, task_vars)
     try:
         action._task.check_mode = check or checking
         result: dict[str, Any] = action._execute_module(

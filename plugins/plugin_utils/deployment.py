@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from ..module_utils.replicas.connection import certificate
 from .documents import knowledge
 from .findings import Finding, error
 
@@ -159,7 +160,8 @@ class Deployment:
     ``profile`` (engine/profiles.py) fills limits that are left open, and orders the layouts of an
     open one. ``force`` names rules whose refusals shall be warnings. ``secrets`` names variables
     that the engine gets from credentials on the host; their values are in no document. ``user`` is
-    an account of the operator's; without one the deployment has its own.
+    an account of the operator's; without one the deployment has its own. With ``tls`` replicas
+    speak HTTPS alone, each host with a certificate of its own.
     """
 
     SCHEMA: ClassVar[str] = "apiary.deployment/v1"
@@ -176,6 +178,12 @@ class Deployment:
     force: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     tracing: Tracing | None = None
+    tls: bool = False
+
+    @property
+    def credentials(self) -> tuple[str, ...]:
+        """Return the names of all files that systemd hands to the supervisor."""
+        return (*self.secrets, *((certificate(self.name),) if self.tls else ()))
 
     @property
     def account(self) -> str:

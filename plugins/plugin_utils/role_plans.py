@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from .router.pools import PlannedHost
 from .telemetry import monitoring_role
 from .telemetry.inventory import address_of, watched_host
 from .telemetry.types import MonitoredHost
-from .web_keys import make_web_keys
+from .web_keys import authority_of, make_web_keys
 
 # Of hosts with GPUs, and of routers.
 _GROUPS = ("gpu_hosts", "routers")
@@ -206,7 +207,8 @@ def _router(
     if check_mode and present and not plans and not router_role.runs(evidence):
         # On a fresh fleet check mode has saved no plan: there is nothing to route to yet.
         return router_role.RouterRolePlan(programs=router_role.programs(options, evidence))
-    decided = router_role.decide(options, evidence, plans, missing, python, peers)
+    authority = partial(authority_of, options["router_web_directory"])
+    decided = router_role.decide(options, evidence, plans, missing, python, peers, authority)
     return replace(decided, findings=(*unknown, *decided.findings))
 
 

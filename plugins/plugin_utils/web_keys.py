@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""TLS and passwords of Prometheus, Alertmanager and node_exporter, kept on the controller.
+"""TLS and passwords of replicas, Prometheus, Alertmanager, node_exporter, on the controller.
 
 Files of this user alone; what is missing is made once. Beside an authority.pem of the operator's,
 which has no authority.key, certificates are the operator's to bring, too.
@@ -19,7 +19,6 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from .files import read_text, write_text
 from .findings import Finding, error
@@ -29,12 +28,13 @@ with contextlib.suppress(ImportError):
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.x509.oid import NameOID
 
 _Time = datetime.datetime
 _DAY = datetime.timedelta(days=1)
-_TITLE = "Apiary monitoring"
+# Begin the names of an authority of ours, and of all that is issued here; no host has a space.
+_TITLE, _OWN = "Apiary monitoring", "Apiary"
 _SALT = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 # The least that bcrypt takes: the password has 256 bits, and whoever asks has one hashed.
 _COST = "$2b$05$"
@@ -43,17 +43,26 @@ _COST = "$2b$05$"
 def make_web_keys(
     directory: str, name: str, addresses: Sequence[str], now: _Time | None = None
 ) -> tuple[Finding, ...]:
-    """Make what is missing of passwords, their hashes, the authority and NAME.pem.
-
-    ``addresses`` are what others call the program. The findings are of certificates that end soon.
-    """
-    now = now or datetime.datetime.now(datetime.UTC)
+    """Make what is missing of passwords, their hashes and what make_certificate makes."""
     folder = Path(directory).absolute()
     for user in ("node", "monitoring"):
         password = _kept(folder / f"{user}.password", partial(secrets.token_urlsafe, 32)).strip()
         digest = folder / f"{user}.hash"
         if not _kept(digest, partial(_hashed, password)).startswith("$2"):
             raise error("MONITORING-BCRYPT", str(digest), "has no hash by bcrypt, $2y$…")
+    return make_certificate(directory, name, addresses, now)
+
+
+def make_certificate(
+    directory: str, name: str, addresses: Sequence[str], now: _Time | None = None, host: str = ""
+) -> tuple[Finding, ...]:
+    """Make what is missing of the authority and NAME.pem.
+
+    ``addresses`` are what others call the program, ``host`` is what HAProxy compares: a name of
+    letters, whatever it looks like. The findings are of certificates that end soon.
+    """
+    now = now or datetime.datetime.now(datetime.UTC)
+    folder = Path(directory).absolute()
     authority, signer, own = (
         folder / each for each in ("authority.pem", "authority.key", f"{name}.pem")
     )
@@ -66,18 +75,44 @@ def make_web_keys(
         if _certificate(signer) != _certificate(authority):
             message = "is of another authority than authority.pem: beside your own, remove this key"
             raise error("MONITORING-CERTIFICATE", str(signer), message)
-        names = x509.SubjectAlternativeName([*dict.fromkeys(map(_name, (*addresses, "127.0.0.1")))])
-        make = partial(_issued, name[:64], names, 3650, now, str(signer))
+        listed = [*map(_name, (*addresses, "127.0.0.1")), *([x509.DNSName(host)] if host else [])]
+        names = x509.SubjectAlternativeName([*dict.fromkeys(listed)])
+        make = partial(_issued, f"{_OWN} {name}"[:64], names, 3650, now, str(signer))
         _kept(own, make)
         if _is_stale(_certificate(own), _certificate(authority), names, now):
             write_text(own, make(), 0o600)
     ends = {str(path): _certificate(path).not_valid_after_utc for path in (authority, own)}
-    message = "ends on {:%Y-%m-%d}; then Prometheus reads nothing"
+    message = "ends on {:%Y-%m-%d}; then nobody who verifies it reads anything"
     return tuple(
         Finding("MONITORING-CERTIFICATE", path, message.format(end), minor=True)
         for path, end in ends.items()
         if end < now + 30 * _DAY
     )
+
+
+def replica_certificate(
+    directory: str, host: str, deployment: str, addresses: Sequence[str]
+) -> str:
+    """Return a host's certificate and key for a deployment, and the authority's certificate.
+
+    Both are made where they are missing; raises MONITORING-CERTIFICATE for what no engine reads.
+    """
+    name = f"replicas/{host}/{deployment}"
+    make_certificate(directory, name, (host, *addresses), host=host)
+    own = os.path.join(directory, f"{name}.pem")
+    text = read_text(own)
+    _private_key(text, own)
+    return f"{text.rstrip()}\n{authority_of(directory)}"
+
+
+def authority_of(directory: str) -> str:
+    """Return the certificates in authority.pem, and nothing else that is in there."""
+    path = os.path.join(directory, "authority.pem")
+    try:
+        listed = x509.load_pem_x509_certificates(read_text(path).encode())
+    except ValueError:
+        raise error("MONITORING-CERTIFICATE", path, "has other than certificates") from None
+    return "".join(map(_pem, listed))
 
 
 def _kept(path: Path, make: Callable[[], str]) -> str:
@@ -100,7 +135,8 @@ def _is_stale(
     own: x509.Certificate, authority: x509.Certificate, names: Iterable[object], now: _Time
 ) -> bool:
     """Return whether one of ours is of a former authority, lacks a name or ends within a year."""
-    if not own.issuer.rfc4514_string().startswith(f"CN={_TITLE}"):
+    ours = (own.issuer, f"CN={_TITLE} "), (own.subject, f"CN={_OWN} ")
+    if not any(name.rfc4514_string().startswith(begin) for name, begin in ours):
         return False
     present = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     lacks = own.issuer != authority.subject or not set(names) <= set(present)
@@ -122,16 +158,12 @@ def _issued(
     Without ``by`` it is an authority. It has the extensions that readers of RFC 5280 to the letter
     ask for, as Python does from 3.13 on.
     """
-    key = signer = ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
+    signer: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = key
     subject = issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     if by:
         issuer = _certificate(Path(by)).subject
-        try:
-            private = serialization.load_pem_private_key(read_text(by).encode(), None)
-        except (TypeError, ValueError, UnsupportedAlgorithm):
-            message = "has no key without a password behind its certificate"
-            raise error("MONITORING-CERTIFICATE", by, message) from None
-        signer = cast(ec.EllipticCurvePrivateKey, private)
+        signer = _private_key(read_text(by), by)
     # A host's clock may be behind.
     dates = (now - _DAY, now + days * _DAY)
     number = x509.random_serial_number()
@@ -150,6 +182,22 @@ def _issued(
     form, encryption = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     private_pem = key.private_bytes(serialization.Encoding.PEM, form, encryption)
     return _pem(signed) + private_pem.decode()
+
+
+def _private_key(text: str, path: str) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    """Return the key of the first certificate of a file, which is in it too."""
+    try:
+        key = serialization.load_pem_private_key(text.encode(), None)
+        certificate = x509.load_pem_x509_certificate(text.encode())
+    except (TypeError, ValueError, UnsupportedAlgorithm):
+        message = "has no key without a password behind its certificate"
+        raise error("MONITORING-CERTIFICATE", path, message) from None
+    if not isinstance(key, (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey)):
+        message = "has a key that is neither of RSA nor of an elliptic curve by ECDSA"
+        raise error("MONITORING-CERTIFICATE", path, message)
+    if key.public_key() != certificate.public_key():
+        raise error("MONITORING-CERTIFICATE", path, "has another key than its certificate")
+    return key
 
 
 def _signs_certificates() -> x509.KeyUsage:

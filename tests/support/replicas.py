@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ class Replica:
 
     def __init__(self, name: str, port: int = 0, address: str = "127.0.0.1") -> None:
         self.name, self.port, self.address = name, port, address
+        self.tls: ssl.SSLContext | None = None
         self.healthy = True
         # As an engine that drains: new requests get 500, /health 200.
         self.refusing = False
@@ -34,7 +36,7 @@ class Replica:
 
     async def start(self) -> Replica:
         self._server = await asyncio.start_server(
-            self._connection, self.address, self.port, backlog=1024
+            self._connection, self.address, self.port, backlog=1024, ssl=self.tls
         )
         self.port = self._server.sockets[0].getsockname()[1]
         return self

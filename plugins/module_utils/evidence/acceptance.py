@@ -19,6 +19,7 @@ import threading
 import time
 from typing import IO, Any
 
+from ..replicas.connection import connection as connect
 from .sensors import cards, readings
 from .sources import environment, find_tool
 
@@ -31,9 +32,18 @@ SAMPLE_SECONDS = 1.0
 _HELD = re.compile(r"/kfd/proc/(\d+)/vram_\d+$")
 
 
-def health(unit: str, address: str, port: int, seconds: float = HEALTH_SECONDS) -> dict[str, Any]:
-    """Ask a replica's /health; return its HTTP status, or why there is none."""
-    connection = http.client.HTTPConnection(address, port, timeout=seconds)
+def health(
+    unit: str,
+    address: str,
+    port: int,
+    authority: str | None = None,
+    seconds: float = HEALTH_SECONDS,
+) -> dict[str, Any]:
+    """Ask a replica's /health; return its HTTP status, or why there is none.
+
+    ``authority`` is the file that verifies one that speaks TLS.
+    """
+    connection = connect(address, port, seconds, authority)
     try:
         connection.request("GET", "/health")
         return {"unit": unit, "status": connection.getresponse().status}

@@ -61,11 +61,14 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
     Raises BenchError. Whatever happens, no process and no file is left.
     """
-    if request["do"] == "inspect":
-        with tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
-            return inspect_engines({**request, "client": words_of(request["client"], Path(name))})
     with interruptible(), tempfile.TemporaryDirectory(prefix="apiary-bench-") as name:
         directory = Path(name)
+        if "authority" in request:
+            # Beside what the host trusts by itself, which is in a directory (openssl-env(7)).
+            os.environ["SSL_CERT_FILE"] = str(directory / "authority.pem")
+            (directory / "authority.pem").write_text(request["authority"], encoding="ascii")
+        if request["do"] == "inspect":
+            return inspect_engines({**request, "client": words_of(request["client"], directory)})
         tested, reported = self_test(request, directory) if request["self_test"] else (None, "")
         measured = level(request, directory)
         return {**measured, "self_test": tested, "log": measured["log"] + reported}

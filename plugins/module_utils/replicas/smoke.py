@@ -13,11 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..finding import ApiaryError, Finding, error
+from .connection import connection as connect
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a replica answers, under which model name, with which key; times are in seconds."""
+    """Where a replica answers, under which model name, with which key; times are in seconds.
+
+    With ``authority``, the file that verifies it, it speaks TLS.
+    """
 
     unit: str
     address: str
@@ -25,6 +29,7 @@ class Endpoint:
     model: str
     key: str | None
     timeout: float
+    authority: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,9 +158,8 @@ def _ask(
     headers = {"Content-Type": "application/json"}
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
-    connection = http.client.HTTPConnection(
-        endpoint.address, endpoint.port, timeout=endpoint.timeout
-    )
+    place = (endpoint.address, endpoint.port, endpoint.timeout, endpoint.authority)
+    connection = connect(*place)
     try:
         connection.request("POST", "/v1/completions", json.dumps(body), headers)
         response = connection.getresponse()

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..finding import Finding
 from ..resources.file import FileChange, read, read_with_mode, removal
+from .connection import certificate
 from .units import Systemctl, unit_states
 
 _DOCUMENT = re.compile(r"replica-[0-9]+\.json")
@@ -204,7 +205,8 @@ def secret_changes(
         if isinstance(value, str):
             # A file's last line end; within a value it would end a header.
             value = re.sub(r"\r?\n\Z", "", value)
-        problem = _unfit(value) if name in values else None
+        pem = name == certificate(deployment)
+        problem = _unfit(value) if name in values and not pem else None
         if name == _KEYS and isinstance(value, list):
             problem = _unfit_keys(value)
             value = "\n".join(map(str, value))
@@ -217,6 +219,8 @@ def secret_changes(
         else:
             after = before if value is None else value
             changes.append(FileChange(path, before, after, mode, "0600", None, True))
+    # A way back from a change that ends TLS needs what was before.
+    names = [*names, certificate(deployment)]
     extra = [name for name in _entries(directory) if name not in names]
     changes += [removal(os.path.join(directory, name), None, True) for name in extra]
     return changes, wrong

@@ -168,9 +168,9 @@ _FRONTEND = re.compile(r"^frontend apiary-in-(\S+)\n\s+bind \S+:(\d+)\s", re.MUL
 _SERVER = re.compile(r"server\s+(\S+)\s+(\S+):(\d+)(?:\s|$)")
 
 
-def configured_ports(configuration: str) -> dict[tuple[str, str], str]:
-    """Return the port of every (backend, server) of a haproxy.cfg."""
-    ports: dict[tuple[str, str], str] = {}
+def configured_ports(configuration: str) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return of every (backend, server) of a haproxy.cfg its port, and 1 where it speaks TLS."""
+    ports: dict[tuple[str, str], tuple[str, str]] = {}
     backend = None
     for line in configuration.splitlines():
         word = line.strip()
@@ -182,7 +182,8 @@ def configured_ports(configuration: str) -> dict[tuple[str, str], str]:
         else:
             server = _SERVER.match(word)
             if server and backend is not None:
-                ports[backend, server.group(1)] = server.group(3)
+                tls = "1" if " ssl " in f"{word} " else "0"
+                ports[backend, server.group(1)] = server.group(3), tls
     return ports
 
 
@@ -191,13 +192,13 @@ def frontend_ports(configuration: str) -> dict[str, int]:
     return {name: int(port) for name, port in _FRONTEND.findall(configuration)}
 
 
-def kept_state(text: str, ports: dict[tuple[str, str], str], forced_only: bool) -> str:
+def kept_state(text: str, ports: dict[tuple[str, str], tuple[str, str]], forced_only: bool) -> str:
     """Return a state file for the configuration that has these servers at these ports.
 
-    HAProxy takes a server's port from the state file, not from a configuration that has changed
-    since (haproxy/haproxy issues 1412, 2506), so that the port is written anew and servers that
-    are gone are left out. With ``forced_only`` only what an operator took out is kept: whether
-    the others are up was true when it was written, and is checked anew.
+    HAProxy takes a server's port and whether it speaks TLS from the state file, not from a
+    configuration that has changed since (haproxy/haproxy issues 1412, 2506), so that both are
+    written anew and servers that are gone are left out. With ``forced_only`` only what an operator
+    took out is kept: whether the others are up was true when it was written, and is checked anew.
     """
     names: list[str] = []
     lines = []
@@ -214,8 +215,9 @@ def kept_state(text: str, ports: dict[tuple[str, str], str], forced_only: bool) 
         bits = _number(row.get("srv_admin_state"))
         if port is None or (forced_only and not bits & (FORCED_MAINT | FORCED_DRAIN)):
             continue
-        if "srv_port" in names:
-            values[names.index("srv_port")] = port
+        for name, value in zip(("srv_port", "srv_use_ssl"), port):
+            if name in names:
+                values[names.index(name)] = value
         lines.append(" ".join(values))
     return "\n".join(["1", *lines]) + "\n"
 

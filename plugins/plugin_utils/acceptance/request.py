@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...module_utils.replicas.connection import certificate
 from ..documents import knowledge
 from ..evidence.types import Evidence
 from ..findings import Finding
 from ..host.facts import command, serving_replicas
+from ..render.unit import directory
 from ..topology.types import Topology
 from .replicas import plans
 from .settings import Requested, Settings, Test
@@ -71,7 +73,10 @@ def _health(evidence: Evidence) -> Iterator[dict[str, Any]]:
         for replica in plan.replicas:
             if replica.unit in serving and str(replica.port) in ports:
                 address = _address(replica.argv)
-                yield {"unit": replica.unit, "port": replica.port, "address": address}
+                secret = f"{directory(plan)}/credentials/{certificate(plan.deployment.name)}"
+                authority = {"authority": secret} if plan.deployment.tls else {}
+                place = {"port": replica.port, "address": address}
+                yield {"unit": replica.unit, **place, **authority}
 
 
 def _address(argv: tuple[str, ...]) -> str:

@@ -19,8 +19,8 @@ from ..plan.types import Plan
 class Served:
     """What the hosts of some plans serve together.
 
-    ``ports`` are those of the first plan's replicas that answer HTTP; ``cpus`` are cpulists that
-    replicas are bound to, ``environment`` fields of Bench.environment.
+    ``ports`` are those of the first plan's replicas that answer by ``scheme``; ``cpus`` are
+    cpulists that replicas are bound to, ``environment`` fields of Bench.environment.
     """
 
     model: str
@@ -30,6 +30,7 @@ class Served:
     container_engine: str
     executable: str
     ports: tuple[int, ...]
+    scheme: str
     gpus: int
     hosts: int
     cpus: tuple[str, ...]
@@ -53,6 +54,7 @@ def served_by(plans: Sequence[tuple[Plan, str]]) -> Served:
         ports=tuple(
             replica.port for replica in first.replicas if first.node is None or first.node.rank == 0
         ),
+        scheme="https" if first.deployment.tls else "http",
         gpus=sum(len(replica.gpus) for _plan, replica in replicas),
         hosts=len(plans),
         cpus=tuple(replica.cpus for _plan, replica in replicas if replica.cpus),

@@ -32,7 +32,8 @@ class Replicas:
             return []
         listens = self.plan["deployment"]["listen_address"]
         place = self.address if listens in _EVERYWHERE else listens
-        return [f"http://{place}:{replica['port']}" for replica in self.plan["replicas"]]
+        scheme = "https" if self.plan["deployment"].get("tls") else "http"
+        return [f"{scheme}://{place}:{replica['port']}" for replica in self.plan["replicas"]]
 
 
 @dataclass(frozen=True)

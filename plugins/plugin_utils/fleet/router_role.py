@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..host.types import ConcernPlan
 from ..render import router_host
 from ..render.files import RenderedFile, secret_reference
 from ..render.haproxy import (
+    AUTHORITY,
     CONFIGURATION,
     DIRECTORY,
     SOCKET,
@@ -70,11 +71,12 @@ def decide(
     missing: Sequence[MissingHost],
     python: str,
     peers: Sequence[Evidence] = (),
+    authority: Callable[[], str] = str,
 ) -> RouterRolePlan:
     """Return what the host becomes; raise ApiaryError with every refusal.
 
     ``options`` are the role's with their prefix, ``python`` is the host's interpreter, ``peers``
-    what other routers were seen to run.
+    what other routers were seen to run, ``authority`` returns what verifies replicas by TLS.
     """
     if options["router_state"] == "absent":
         return RouterRolePlan(resources=(*_absent(options, evidence),))
@@ -89,12 +91,16 @@ def decide(
     )
     total = _memory(evidence)
     router = _within(router, total)
+    verifies = any(server.tls for pool in router.pools for server in pool.servers)
+    verifier = [RenderedFile(AUTHORITY, _OPEN, authority())] if verifies else []
     return RouterRolePlan(
         findings=(*router.findings, *_memory_findings(router, total)),
         programs=programs(options, evidence),
         resources=(
             *_selinux(evidence),
-            _haproxy(options, router, engine_keys, python),
+            _haproxy(
+                options, [*render_router_host(router, python), *verifier], router, engine_keys
+            ),
             _timer(present=True),
             _keepalived(options, evidence, python),
         ),
@@ -202,9 +208,12 @@ def _selinux(evidence: Evidence) -> Iterable[Resource]:
 
 
 def _haproxy(
-    options: Mapping[str, Any], router: Router, engine_keys: Mapping[str, str], python: str
+    options: Mapping[str, Any],
+    beside: Sequence[RenderedFile],
+    router: Router,
+    engine_keys: Mapping[str, str],
 ) -> Resource:
-    rendered = [*render_router_host(router, python), *render_router(router)]
+    rendered = [*beside, *render_router(router)]
     # Without keys of its own the router hands on what clients send.
     engines = engines_map(engine_keys if options["router_api_keys"] else {})
     listed = [*map(_file, rendered), _file(engines, sorted(engine_keys) if engines.content else [])]
@@ -265,7 +274,8 @@ def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource
         *("concurrency.map", "engines.map", "keys.map", "paths.lst", "rates.map"),
         "replica.lua",
     )
-    paths = [*(f"{DIRECTORY}/{name}" for name in names), PROGRAM, *router_host.UNIT_FILES]
+    paths = [*(f"{DIRECTORY}/{name}" for name in names), AUTHORITY]
+    paths += [PROGRAM, *router_host.UNIT_FILES]
     # A certificate that somebody else brought stays his.
     if options["router_tls_bundle"] is not None:
         paths.append(options["router_tls_path"])

@@ -22,6 +22,8 @@ CONFIGURATION = "/etc/haproxy/haproxy.cfg"
 DIRECTORY = "/etc/haproxy/apiary"
 SOCKET = "/run/haproxy/admin.sock"
 STATE_FILE = "/var/lib/haproxy/server-state"
+# What verifies replicas that speak TLS.
+AUTHORITY = f"{DIRECTORY}/replicas.pem"
 # What the hash is made of; a client's own header of this name is dropped.
 SESSION = "X-Apiary-Session"
 # HAProxy samples the share of requests that are traced from this many.
@@ -103,6 +105,7 @@ def _configuration(router: Router) -> str:
             state_file=STATE_FILE,
             directory=DIRECTORY,
             session=SESSION,
+            authority=AUTHORITY,
             tls=tls,
             body_bytes=lambda pool: _body_bytes(pool, settings),
             buffer=buffer_bytes(router),

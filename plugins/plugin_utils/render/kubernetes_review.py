@@ -77,6 +77,11 @@ def _names(plan: Plan, options: KubernetesOptions) -> Iterator[Finding]:
 
 
 def _image(plan: Plan) -> Iterator[Finding]:
+    if plan.deployment.tls:
+        message = (
+            "has `tls`, and a pod has no certificate of a host's: it would answer in the clear"
+        )
+        yield Finding("KUBE-TLS", plan.deployment.name, message)
     image = plan.deployment.engine.image
     if image is None:
         yield Finding(

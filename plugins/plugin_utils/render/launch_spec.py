@@ -34,7 +34,7 @@ def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
         port=replica.port,
         model_name=deployment.model.name,
         weights=deployment.model.path,
-        secrets=deployment.secrets,
+        secrets=deployment.credentials,
         after=tuple(other.unit for other in plan.replicas[:index]),
         start_timeout_seconds=start_timeout(plan, replica),
         drain_timeout_seconds=deployment.limits.drain_timeout_seconds,

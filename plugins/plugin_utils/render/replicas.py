@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,16 @@ def decide_absent(deployment: str, options: Options) -> ReplicasPlan:
     )
 
 
+def names_of(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the addresses that the plan among a deployment's files has for its replicas."""
+    plan = next(
+        json.loads(item["content"]) for item in files if item["path"].endswith("/plan.json")
+    )
+    yield plan["deployment"]["listen_address"]
+    if plan.get("node") and plan["node"]["rank"] == 0:
+        yield plan["node"]["master_address"]
+
+
 def _own(deployment: str) -> dict[str, str]:
     """Return the user of a deployment alone, whom its comment tells from anybody else's."""
     return {"name": own_user(deployment), "comment": f"Apiary engines of {deployment}"}
@@ -120,7 +131,7 @@ def _resources(
         "deployment": name,
         "files": documents,
         **units,
-        "secrets": list(plan.deployment.secrets),
+        "secrets": list(plan.deployment.credentials),
         "restart": restart,
     }
     yield {

@@ -37,7 +37,7 @@ def spec_path(plan: Plan, index: int) -> str:
 
 def credentials(plan: Plan) -> dict[str, str]:
     """Return {variable: file on the host} of the deployment's secrets, for LoadCredential=."""
-    return {name: f"{directory(plan)}/credentials/{name}" for name in plan.deployment.secrets}
+    return {name: f"{directory(plan)}/credentials/{name}" for name in plan.deployment.credentials}
 
 
 def digest(text: str) -> str:

@@ -43,7 +43,12 @@ def plan_rollout(deployment: str, hosts: Sequence[Situation], settings: Settings
         *_unhealthy(changing, settings),
         *_nothing_to_go_back_to(changing),
         *_several_nodes(changing),
-        *(_new_ports(changing, settings) if settings.routers else ()),
+        # Routers follow at the end: whatever waits for them must be what may be out anyway.
+        *(
+            _new_ports(changing, settings)
+            if settings.routers and sum(one.out for one in chosen) > allowed - missing
+            else ()
+        ),
         *(_engine_key(changing, settings) if settings.routers else ()),
         *(
             finding
@@ -159,16 +164,18 @@ def _nothing_to_go_back_to(hosts: Sequence[Situation]) -> Iterator[Finding]:
 
 
 def _new_ports(hosts: Sequence[Situation], settings: Settings) -> Iterator[Finding]:
-    """Refuse ports that the routers would learn of only when all hosts have changed."""
+    """Refuse ports, or TLS, that the routers would learn of only when all hosts have changed."""
     for one in hosts:
-        ports = {slot.unit: slot.port for slot in one.running}
-        other = [slot.unit for slot in one.wanted if ports.get(slot.unit, slot.port) != slot.port]
+        now = {slot.unit: slot.reached for slot in one.running}
+        other = [
+            each.unit for each in one.wanted if now.get(each.unit, each.reached) != each.reached
+        ]
         if other:
             yield Finding(
                 "ROLLOUT-NEW-PORTS",
                 one.host,
-                f"{', '.join(other)} would listen on another port, where no router looks for it "
-                "until all hosts have changed",
+                f"{', '.join(other)} would listen on another port, or begin or end TLS, and no "
+                "router knows until all hosts have changed",
                 accepted=settings.allow_outage,
             )
 

@@ -30,8 +30,9 @@ def slots_of(plan: Mapping[str, Any] | None, deployment: str, subject: str) -> t
     or that it has twice.
     """
     try:
+        tls = bool(_deployment(plan or {}).get("tls"))
         slots = tuple(
-            Slot(one["unit"], int(one["port"]), tuple(map(str, one["gpus"])))
+            Slot(one["unit"], int(one["port"]), tuple(map(str, one["gpus"])), tls)
             for one in (plan or {}).get("replicas", ())
         )
         own_units([slot.unit for slot in slots], deployment, subject)

@@ -82,8 +82,8 @@ def brought_back(situation: Situation, steps: list[Step]) -> int:
 
 def _when(situation: Situation, back: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return which units come back at once, and which when the routers know them as they are."""
-    before = {slot.unit: slot.port for slot in situation.running}
-    after = {slot.unit: slot.port for slot in situation.wanted}
+    before = {slot.unit: slot.reached for slot in situation.running}
+    after = {slot.unit: slot.reached for slot in situation.wanted}
     later = tuple(
         unit
         for unit in back
@@ -108,4 +108,4 @@ def _swap_reason(leaving: tuple[str, ...], coming: tuple[str, ...]) -> str:
         return "replicas are added"
     if not coming:
         return "replicas are removed"
-    return "replicas change GPUs, ports or number"
+    return "replicas change GPUs, ports, TLS or number"

@@ -23,6 +23,12 @@ class Slot:
     unit: str
     port: int
     gpus: tuple[str, ...]
+    tls: bool = False
+
+    @property
+    def reached(self) -> tuple[int, bool]:
+        """Return what routers have to know to reach it."""
+        return self.port, self.tls
 
 
 @dataclass(frozen=True)
@@ -97,7 +103,7 @@ class Step:
 
     ``drain`` are the units that leave the routers before it, ``ask`` those that must answer after
     it, ``undrain`` those that then come back, ``later`` those that come back only when the routers
-    have learned their new port or key. ``replace`` restarts the one unit in ``drain``,
+    have learned their new port, TLS or key. ``replace`` restarts the one unit in ``drain``,
     ``swap`` all that changes places, ``return`` only brings back what an interrupted run left out,
     ``finish`` writes what nobody runs from.
     """

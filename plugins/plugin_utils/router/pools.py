@@ -121,6 +121,7 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
             concurrency=_concurrency(replica, settings),
             weight=weight,
             agent_port=agent_port(replica),
+            tls=host.plan.deployment.tls,
         )
         for (key, host, index, replica), weight in zip(replicas, weights, strict=True)
     )

@@ -19,6 +19,7 @@ class Server:
     ``name`` is `<host>-<replica>`. ``id`` decides its places on the ring and follows from the name
     alone. ``concurrency`` is how many requests it gets at once, ``weight`` its share (1–256).
     At ``agent_port`` its supervisor tells whether it takes requests; None where that is unknown.
+    With ``tls`` it is reached by TLS alone, and is who it says where its certificate has ``host``.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Server:
     concurrency: int
     weight: int
     agent_port: int | None = None
+    tls: bool = False
 
 
 @dataclass(frozen=True)

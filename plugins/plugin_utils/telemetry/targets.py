@@ -45,6 +45,7 @@ def _replica(plan: Plan, index: int, replica: Replica) -> WatchedReplica:
         replica.gpus,
         deployment.engine.version,
         deployment.model.name,
+        deployment.tls,
     )
 
 
@@ -92,6 +93,7 @@ def _of_host(host: MonitoredHost, settings: TelemetrySettings) -> Iterator[Targe
             numa_node=replica.numa_node,
             model=replica.model,
             engine_version=replica.engine_version,
+            __scheme__="https" if replica.tls else None,
         )
         yield Target(ENGINE, at(host.address, replica.port), labels)
     if host.router_port is not None:

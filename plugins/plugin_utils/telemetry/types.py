@@ -134,6 +134,7 @@ class WatchedReplica:
     gpus: tuple[str, ...]
     engine_version: str
     model: str
+    tls: bool = False
 
 
 @dataclass(frozen=True)

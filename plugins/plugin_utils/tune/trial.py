@@ -110,7 +110,8 @@ def bench_of(
     if itself:
         # A wildcard address listens on loopback, too.
         address = "127.0.0.1" if listens in _EVERYWHERE else listens
-    urls = [f"http://{address}:{one['port']}" for one in plan["replicas"]]
+    scheme = "https" if deployment.get("tls") else "http"
+    urls = [f"{scheme}://{address}:{one['port']}" for one in plan["replicas"]]
     key = None
     if "VLLM_API_KEY" in (deployment.get("secrets") or ()):
         key = key_file or f"/etc/apiary/{deployment['name']}/credentials/VLLM_API_KEY"

@@ -197,7 +197,7 @@ def _addresses(options: Options, served: Served | None) -> tuple[Sequence[str], 
     urls = options["urls"]
     if not urls and served and served.hosts == 1:
         host = served.environment["hosts"][0]
-        urls = tuple(f"http://{host}:{port}" for port in served.ports)
+        urls = tuple(f"{served.scheme}://{host}:{port}" for port in served.ports)
     if not urls:
         raise click.UsageError("give the URL of an engine or a router, or one --plan")
     own = tuple(url for url in options["metrics"] if url != "none")

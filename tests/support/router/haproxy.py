@@ -17,6 +17,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ansible_collections.apiary.instinct.plugins.module_utils.router.haproxy import (
+    configured_ports,
+    kept_state,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import haproxy as rendering
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import engines_map
@@ -213,7 +217,9 @@ class HAProxy:
         """Do as the unit does: keep the servers' state, then have the master start a new worker."""
         assert self.process is not None
         before = self.workers()
-        (self.directory / "state").write_text(await self.command("show servers state") + "\n")
+        ports = configured_ports((self.directory / "haproxy.cfg").read_text())
+        states = kept_state(await self.command("show servers state"), ports, forced_only=False)
+        (self.directory / "state").write_text(states)
         os.kill(self.process.pid, signal.SIGUSR2)
         await self.until(lambda: self.workers() - before)
         await self.until(self._answers)

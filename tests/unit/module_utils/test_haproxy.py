@@ -91,7 +91,7 @@ frontend apiary-in-b
 backend b
     default-server check inter 1000ms
     server one 10.0.0.1:9001 id 1 weight 100
-    server two [2001:db8::2]:8002 id 2
+    server two [2001:db8::2]:8002 id 2 ssl verify required
 frontend other
     server three 10.0.0.1:1
 listen c
@@ -101,9 +101,9 @@ listen c
 
 def test_ports_are_read_from_backends_only():
     assert haproxy.configured_ports(CONFIGURATION) == {
-        ("b", "one"): "9001",
-        ("b", "two"): "8002",
-        ("c", "one"): "7000",
+        ("b", "one"): ("9001", "0"),
+        ("b", "two"): ("8002", "1"),
+        ("c", "one"): ("7000", "0"),
     }
 
 
@@ -112,14 +112,15 @@ def test_a_kept_state_has_the_ports_of_the_configuration_and_none_that_is_gone()
     kept = haproxy.parse_state(
         haproxy.kept_state(text, haproxy.configured_ports(CONFIGURATION), forced_only=False)
     )
-    assert [(row["srv_name"], row["srv_port"]) for row in kept] == [
-        ("one", "9001"),
-        ("two", "8002"),
+    columns = ("srv_name", "srv_port", "srv_use_ssl")
+    assert [tuple(row.get(name) for name in columns) for row in kept] == [
+        ("one", "9001", "0"),
+        ("two", "8002", "1"),
     ]
 
 
 def test_of_a_stopped_router_only_what_was_forced_is_kept():
-    ports = {("b", name): "1" for name in ("one", "two", "three", "four")}
+    ports = {("b", name): ("1", "0") for name in ("one", "two", "three", "four")}
     text = haproxy.kept_state(table(one=8, two=0, three=1, four=16), ports, forced_only=True)
     assert text.startswith("1\n# be_id")
     assert [row["srv_name"] for row in haproxy.parse_state(text)] == ["one", "three"]
@@ -130,7 +131,7 @@ def test_of_a_stopped_router_only_what_was_forced_is_kept():
     st.booleans(),
 )
 def test_keeping_a_state_twice_changes_nothing_more(servers, forced_only):
-    ports = {("b", name): "8000" for name, _bits in servers[::2]}
+    ports = {("b", name): ("8000", "1") for name, _bits in servers[::2]}
     once = haproxy.kept_state(table(**dict(servers)), ports, forced_only)
     assert haproxy.kept_state(once, ports, forced_only) == once
     assert {row["srv_name"] for row in haproxy.parse_state(once)} <= {name for _b, name in ports}

@@ -4,6 +4,7 @@
 
 import http.server
 import json
+import ssl
 import threading
 import time
 
@@ -13,6 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
     to_document,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.web_keys import replica_certificate
 
 from support.modules import run_module
 
@@ -65,6 +67,7 @@ def replica():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Replica)
     server.daemon_threads = True
     server.asked, server.answer, server.missing, server.delay = [], usual, 0, 0.0
+    server.tls = False
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield server
@@ -81,6 +84,7 @@ def ask(replica, capsys):
             "listen_address": address,
             "model": {"name": "a/b"},
             "secrets": list(secrets),
+            "tls": bool(replica.tls),
         }
         told = {
             "plan": {
@@ -257,3 +261,20 @@ def test_a_key_that_no_header_can_have_is_told_and_not_shown(keyed):
 
 def test_a_key_that_cannot_be_read_is_told(keyed):
     assert "cannot be read: No such file or directory" in keyed(None)["msg"]
+
+
+def test_one_that_speaks_tls_is_verified_by_the_host_s_own_file(ask, replica, tmp_path):
+    place = tmp_path / "x/credentials"
+    place.mkdir(parents=True)
+    pem = place / "x.pem"
+    pem.write_text(replica_certificate(str(tmp_path / "web"), "gpu-001", "x", []))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, pem)
+    replica.socket = context.wrap_socket(replica.socket, server_side=True)
+    replica.tls = True
+    assert ask(directory=str(tmp_path))["findings"] == []
+    # Signed by an authority that nobody knows here.
+    pem.write_text(replica_certificate(str(tmp_path / "other"), "gpu-001", "x", []))
+    assert codes(ask(directory=str(tmp_path))) == {("ROLLOUT-SMOKE-FAILED", "error")}
+    pem.unlink()
+    assert codes(ask(directory=str(tmp_path))) == {("ROLLOUT-SMOKE-FAILED", "error")}

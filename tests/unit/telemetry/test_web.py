@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.module_utils.resources import service_uptake
+from ansible_collections.apiary.instinct.plugins.plugin_utils import web_keys
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
@@ -31,7 +32,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.web_keys import make_web_keys
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from support.playbooks import run_playbook
 from support.telemetry.prometheus import check, program
@@ -397,3 +399,71 @@ def test_a_real_prometheus_confirms_and_reads_a_real_exporter(tmp_path, files, e
             if target["health"] == "up" or datetime.datetime.now() > deadline:
                 break
         assert target["health"] == "up", target
+
+
+def issued(store, host, *addresses):
+    """Who a host's certificate for replicas is, and what verifies it."""
+    text = web_keys.replica_certificate(str(store), host, "demo", addresses)
+    own, authority = x509.load_pem_x509_certificates(text.encode())
+    own.verify_directly_issued_by(authority)
+    names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return own, [str(name.value) for name in names]
+
+
+def test_replicas_of_a_host_have_a_certificate_of_their_own(tmp_path):
+    own, names = issued(tmp_path, "gpu-001", "10.0.0.1")
+    assert names == ["gpu-001", "10.0.0.1", "127.0.0.1"]
+    # HAProxy compares the common name, too, and no host has such a name.
+    (common,) = own.subject
+    assert common.value == "Apiary replicas/gpu-001/demo"
+    assert issued(tmp_path, "gpu-001", "10.0.0.1")[0] == own
+    assert "gpu-001" not in issued(tmp_path, "gpu-002", "10.0.0.2")[1]
+    # A host that moved is not who has its address now.
+    assert issued(tmp_path, "gpu-001", "10.0.0.9")[1] == ["gpu-001", "10.0.0.9", "127.0.0.1"]
+    # HAProxy compares letters, whatever they look like.
+    assert issued(tmp_path, "10.0.0.3")[1] == ["10.0.0.3", "127.0.0.1", "10.0.0.3"]
+
+
+def test_what_an_authority_of_the_operator_s_has_issued_here_is_renewed_too(tmp_path):
+    key = ec.generate_private_key(ec.SECP256R1())
+    own_authority(tmp_path, key, hashes.SHA256(), key)
+    make_web_keys(str(tmp_path), "a", [], NOW)
+    first = (tmp_path / "a.pem").read_text()
+    make_web_keys(str(tmp_path), "a", [], NOW + 8 * YEAR)
+    assert (tmp_path / "a.pem").read_text() == first
+    make_web_keys(str(tmp_path), "a", [], NOW + 9.5 * YEAR)
+    assert (tmp_path / "a.pem").read_text() != first
+
+
+def own_authority(store, key, digest, written, encryption=None):
+    """An authority.pem and authority.key of the operator's, with a key that may be another."""
+    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "Our own")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, NOW, NOW + 20 * YEAR)
+    limits = x509.BasicConstraints(ca=True, path_length=0)
+    signed = builder.add_extension(limits, critical=True).sign(key, digest)
+    text = signed.public_bytes(serialization.Encoding.PEM).decode()
+    pem = written.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        encryption or serialization.NoEncryption(),
+    ).decode()
+    (store / "authority.pem").write_text(text)
+    (store / "authority.key").write_text(text + pem)
+
+
+@pytest.mark.parametrize("case", ["ed25519", "encrypted", "another", "none"])
+def test_a_key_that_signs_nothing_is_one_finding(tmp_path, case):
+    key = ec.generate_private_key(ec.SECP256R1())
+    if case == "ed25519":
+        key = ed25519.Ed25519PrivateKey.generate()
+    other = ec.generate_private_key(ec.SECP256R1()) if case == "another" else key
+    secret = serialization.BestAvailableEncryption(b"x") if case == "encrypted" else None
+    own_authority(tmp_path, key, None if case == "ed25519" else hashes.SHA256(), other, secret)
+    if case == "none":
+        pem = (tmp_path / "authority.pem").read_text()
+        (tmp_path / "authority.key").write_text(pem)
+    with pytest.raises(ApiaryError) as raised:
+        make_web_keys(str(tmp_path), "a", [])
+    (finding,) = raised.value.findings
+    assert (finding.code, finding.severity) == ("MONITORING-CERTIFICATE", "error")
+    assert finding.subject == str(tmp_path / "authority.key")

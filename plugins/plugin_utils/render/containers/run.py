@@ -103,7 +103,7 @@ def _environment(plan: Plan, replica: Replica, facts: dict[str, Any]) -> dict[st
         "CACHE_DIRECTORY": f"/var/cache/{name}",
         "RUNTIME_DIRECTORY": f"/run/apiary/{replica.unit}",
         "WATCHDOG_USEC": str(facts["watchdog_seconds"] * 10**6),
-        **({"CREDENTIALS_DIRECTORY": CREDENTIALS} if plan.deployment.secrets else {}),
+        **({"CREDENTIALS_DIRECTORY": CREDENTIALS} if plan.deployment.credentials else {}),
     }
 
 

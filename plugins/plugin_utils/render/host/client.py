@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import ssl
 import threading
 from typing import Any, NamedTuple
 
@@ -36,16 +38,24 @@ class Load(NamedTuple):
 
 
 class Client:
-    """Asks one engine. ``key`` is its API key, which goes into no log."""
+    """Asks one engine. ``key`` is its API key, which goes into no log.
 
-    def __init__(self, context: Context, key: str | None) -> None:
+    ``authority`` is the file that verifies an engine that speaks TLS.
+    """
+
+    def __init__(self, context: Context, key: str | None, authority: str | None = None) -> None:
+        self._tls = None
+        if authority is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            with contextlib.suppress(OSError):  # it believes nobody then
+                self._tls.load_verify_locations(authority)
         self._address, self._port = context.spec.probe_address, context.spec.port
         self._model, self._life = context.spec.model_name, context.life
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def ask(self, method: str, path: str, seconds: float, body: object = None) -> Answer:
         """Return one answer; failures are status 0 with their reason."""
-        connection = http.client.HTTPConnection(self._address, self._port, timeout=seconds)
+        connection = self._connection(seconds)
         try:
             data = None if body is None else json.dumps(body)
             headers = {**self._headers, "Content-Type": "application/json"}
@@ -59,6 +69,12 @@ class Client:
             return Answer(0, type(failure).__name__)
         finally:
             connection.close()
+
+    def _connection(self, seconds: float) -> http.client.HTTPConnection:
+        place = (self._address, self._port)
+        if self._tls is None:
+            return http.client.HTTPConnection(*place, timeout=seconds)
+        return http.client.HTTPSConnection(*place, timeout=seconds, context=self._tls)
 
     def healthy(self) -> Answer:
         limits = self._life["answer"]

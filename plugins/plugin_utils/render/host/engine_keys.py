@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Several keys of an engine's API, while one turns."""
+"""What an engine reads from files of its user alone: several keys while one turns, TLS."""
 
 from __future__ import annotations
 
@@ -29,3 +29,17 @@ def key_arguments(context: Context, keys: list[str]) -> list[str]:
     with os.fdopen(handle, "w", encoding="ascii") as stream:
         json.dump({"api-key": keys}, stream)
     return ["--config", path]
+
+
+def certificate_file(context: Context) -> str | None:
+    """Return where a replica that speaks TLS has its certificate, its key and the authority."""
+    name = f"{context.spec.deployment}.pem"
+    directory = context.environment.get("CREDENTIALS_DIRECTORY", "")
+    return os.path.join(directory, name) if name in context.spec.secrets else None
+
+
+def tls_arguments(context: Context, path: str | None) -> list[str]:
+    """Return the engine's arguments for TLS; one that serves no HTTP has none."""
+    if path is None or context.spec.headless:
+        return []
+    return ["--ssl-certfile", path, "--ssl-keyfile", path]

@@ -17,7 +17,7 @@ from .client import Client, Prober, ask_alone, wrong_answer
 from .context import Context, Event
 from .ending import Ending
 from .engine import Engine, adopt_orphans, descendants
-from .engine_keys import key_arguments
+from .engine_keys import certificate_file, key_arguments, tls_arguments
 from .hang import Hang, drains_itself, overdue
 from .notify import VARIABLES
 from .phases import Phases, duration
@@ -63,16 +63,17 @@ class Supervisor:
         api_keys = [line for line in secrets.get(variable, "").split("\n") if line]
         first = {variable: api_keys[0]} if api_keys else {}
         environment = self._environment(len(keys), {**secrets, **first})
-        command = [*self._command, *key_arguments(context, api_keys)]
+        pem = certificate_file(context)
+        options = [*key_arguments(context, api_keys), *tls_arguments(context, pem)]
         hidden = [text for value in secrets.values() for text in value.split("\n") if text[7:]]
 
         def see(line: str) -> None:
             phases.see(line)
             self._ending.causes.see(line)
 
-        engine = Engine(command, environment, context.journal, see, hidden)
+        client = Client(context, first.get(variable), pem)
+        engine = Engine([*self._command, *options], environment, context.journal, see, hidden)
         agent.start()
-        client = Client(context, first.get(variable))
         prober = Prober(context, client)
         serving = False
         try:
@@ -109,10 +110,12 @@ class Supervisor:
         """Return the values of credentials by name; they go nowhere but into the engine."""
         values = {}
         directory = self._context.environment.get("CREDENTIALS_DIRECTORY", "")
+        certificate = certificate_file(self._context)
         for name in self._spec.secrets:
+            path = os.path.join(directory, name)
             try:
-                with open(os.path.join(directory, name), encoding="utf-8", newline="") as stream:
-                    values[name] = stream.read().rstrip("\r\n")
+                with open(path, encoding="utf-8", newline="") as stream:
+                    text = stream.read().rstrip("\r\n")
             except (OSError, ValueError) as failure:
                 raise replica_error(
                     "REPLICA-NO-SECRET",
@@ -120,13 +123,14 @@ class Supervisor:
                 ) from None
             # The key is a header's value, which those are not.
             header = name == self._life["answer"]["key_variable"]
-            text = values[name]
             lines = text.split("\n") if header else ()
             if "\0" in text or not all(line.isascii() and line.isprintable() for line in lines):
                 raise replica_error(
                     "REPLICA-NO-SECRET",
                     f"the credential {name} has characters that it can't have (it is not shown)",
                 )
+            if path != certificate:
+                values[name] = text
         return values
 
     def _environment(self, gpu_count: int, secrets: dict[str, str]) -> dict[str, str]:

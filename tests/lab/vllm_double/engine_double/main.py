@@ -193,8 +193,8 @@ def run(
     api = server.Server(taken, state)
     client.serve()
     api.open()
-    host = settings.get("host") or "0.0.0.0"
-    info("entry.py:0", f"Starting vLLM server on http://{host}:{settings['port']}")
+    host, scheme = settings.get("host") or "0.0.0.0", "https" if api.tls else "http"
+    info("entry.py:0", f"Starting vLLM server on {scheme}://{host}:{settings['port']}")
     print(f"INFO:     Started server process [{os.getpid()}]", flush=True)
     print("INFO:     Waiting for application startup.", flush=True)
     print("INFO:     Application startup complete.", flush=True)

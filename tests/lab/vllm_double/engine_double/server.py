@@ -10,6 +10,7 @@ import hmac
 import http.server
 import json
 import socket
+import ssl
 import threading
 import time
 import typing
@@ -64,16 +65,35 @@ class Server(http.server.ThreadingHTTPServer):
     """One engine's API server; ``drain`` and ``in_flight`` serve its shutdown."""
 
     daemon_threads = True
+    tls: ssl.SSLContext | None = None
     request_queue_size = 512
 
     def __init__(self, taken: socket.socket, state: State) -> None:
         super().__init__(taken.getsockname()[:2], Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = taken
+        files = [state.settings.get(name) for name in ("ssl_certfile", "ssl_keyfile")]
+        if any(files):
+            self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self.tls.load_cert_chain(*files)
         self.state = state
         self.draining = False
         self.in_flight = 0
         self.idle = threading.Condition()
+
+    def get_request(self) -> tuple[typing.Any, typing.Any]:
+        """Take a connection; its own thread shakes hands, which a client may delay."""
+        plain, address = super().get_request()
+        if self.tls is None:
+            return plain, address
+        plain.settimeout(10)
+        return self.tls.wrap_socket(plain, server_side=True, do_handshake_on_connect=False), address
+
+    def finish_request(self, request: typing.Any, client_address: typing.Any) -> None:
+        if self.tls is not None:
+            request.do_handshake()
+            request.settimeout(None)
+        super().finish_request(request, client_address)
 
     def open(self) -> None:
         """Start to answer."""

@@ -13,6 +13,7 @@ import json
 import os
 import select
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -142,6 +143,11 @@ def main():
     if habits["exit"] is not None:
         sys.exit(habits["exit"])
     server = Server(habits)
+    if "--ssl-certfile" in sys.argv:
+        files = [sys.argv[sys.argv.index(f"--ssl-{name}") + 1] for name in ("certfile", "keyfile")]
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*files)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     stops, stop = os.pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(stop, b"s"))
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.web_keys import replica_certificate
 
 from support.waiting import await_true
 
@@ -91,6 +92,35 @@ def test_several_keys_are_accepted_and_in_no_argument_and_no_line(supervise, tmp
     assert replica.ended() == 0
     told = "\n".join(replica.messages) + replica.error + replica.output["out"].decode()
     assert "s3cr3t" not in told
+
+
+def test_an_engine_that_speaks_tls_is_verified(supervise, tmp_path):
+    web, pem = str(tmp_path / "web"), tmp_path / "d.pem"
+    pem.write_text(replica_certificate(web, "gpu-001", "d", ["10.0.0.1"]))
+    replica = supervise(
+        spec={"secrets": ("d.pem",)}, environment={"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    )
+    replica.message("READY=1")
+    assert quiet_complete(replica.port, 1) == 0  # in the clear
+    replica.stop()
+    assert replica.ended() == 0
+    # What says who it is goes by name alone, and is no variable of the engine's.
+    assert "PRIVATE" not in "\n".join(replica.messages) + replica.error
+
+
+def test_an_engine_with_a_certificate_of_nobody_known_never_serves(supervise, tmp_path):
+    own, other = (replica_certificate(str(tmp_path / name), "gpu-001", "d", []) for name in "ab")
+    (tmp_path / "d.pem").write_text(
+        own.rpartition("-----BEGIN CERTIFICATE")[0]
+        + "-----BEGIN CERTIFICATE"
+        + other.rpartition("-----BEGIN CERTIFICATE")[2]
+    )
+    replica = supervise(
+        spec={"secrets": ("d.pem",), "start_timeout_seconds": 2},
+        environment={"CREDENTIALS_DIRECTORY": str(tmp_path)},
+    )
+    assert replica.ended() == 1
+    assert "REPLICA-NOT-READY" in replica.error
 
 
 def test_a_missing_credential_refuses_for_good(supervise):
