@@ -9,8 +9,9 @@ For the action `decide`; nothing that decides imports this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from .host.types import ConcernPlan
 from .plan.check import plan_of
 from .reach import Known, reach_of, with_reach
 from .render import replicas
+from .render.reach import closed
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
 from .telemetry import monitoring_role
@@ -57,6 +59,9 @@ def decide_role(
         return _router(options, evidence, python, check_mode, inventory)
     if role == "telemetry":
         telemetry = _telemetry(options, evidence, python, plan_of_role)
+        if options["telemetry_state"] == "present":
+            more = _reaching(evidence, inventory)
+            telemetry = replace(telemetry, resources=(*telemetry.resources, *more))
         return _with_keys(role, options, evidence.host, inventory, telemetry)
     if role == "weights":
         return weights.decide(options, evidence)
@@ -138,6 +143,18 @@ def _telemetry(
     return telemetry_host.decide(
         from_document(telemetry_host.Settings, document, subject), evidence
     )
+
+
+def _reaching(evidence: Evidence, inventory: Inventory) -> Iterator[Mapping[str, Any]]:
+    """Yield what lets who watches reach replicas whose ports are closed to others already."""
+    host, variables = evidence.host, inventory.variables
+    names = [path for path in evidence.files if fnmatch(path, "/etc/apiary/*/ports.nft")]
+    reach = reach_of(host, variables[host], variables, inventory.groups)[0] if names else None
+    if reach is not None:
+        plans, _reason = saved_plans(Path(inventory.place(host)["artifacts"]).absolute())
+        for plan in plans:
+            if f"/etc/apiary/{plan.deployment.name}/ports.nft" in names:
+                yield from closed(plan, reach)
 
 
 def _monitored(place: Mapping[str, Any]) -> MonitoredHost:

@@ -4,11 +4,17 @@
 
 """Who may reach replicas, by the inventory: addresses, and names that nobody knows."""
 
+import dataclasses
 import socket
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils import reach
+from ansible_collections.apiary.instinct.plugins.plugin_utils import reach, role_plans
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import save_documents
+
+from support.demo import demo_plan
 
 GROUPS = {
     "gpu_hosts": ["gpu-001", "gpu-002"],
@@ -155,3 +161,22 @@ def test_the_variables_of_hosts_are_gathered_in_proportion_to_the_hosts():
         )
         assert len(addresses) == 5
     assert variables.gathered < 5 * len(hosts)
+
+
+def test_a_new_monitor_reaches_replicas_whose_ports_are_closed_already(tmp_path):
+    """By telemetry.yml alone; what is open stays open."""
+    plan = dataclasses.replace(demo_plan(), host="gpu-001")
+    save_documents(tmp_path / "gpu-001", {"qwen3-235b/plan.json": dumps(plan)})
+    variables = {
+        "gpu-001": {"apiary_artifacts": str(tmp_path), "apiary_address": "192.0.2.11"},
+        "router-001": {"apiary_address": "192.0.2.1"},
+        "monitor-002": {"apiary_address": "192.0.2.7"},
+    }
+    groups = {"routers": ["router-001"], "monitoring": ["monitor-002"]}
+    inventory = role_plans.Inventory(variables, groups)
+    rules = "/etc/apiary/qwen3-235b/ports.nft"
+    evidence = Evidence("gpu-001", "2026-11-27T19:00:00Z", "2", files={rules: "as it was"})
+    more = list(role_plans._reaching(evidence, inventory))
+    (text,) = (one["content"] for one in more if one.get("path") == rules)
+    assert "{ 192.0.2.1/32, 192.0.2.7/32 } accept" in text
+    assert not list(role_plans._reaching(dataclasses.replace(evidence, files={}), inventory))

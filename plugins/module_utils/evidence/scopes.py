@@ -224,7 +224,10 @@ ROUTER = Scope(
     ),
 )
 TELEMETRY = Scope(
-    commands=(tool("exporters", "ls -1d /usr/bin/prometheus-node-exporter /usr/bin/node_exporter"),)
+    commands=(
+        tool("exporters", "ls -1d /usr/bin/prometheus-node-exporter /usr/bin/node_exporter"),
+    ),
+    files=("/etc/apiary/*/ports.nft",),
 )
 # Of a writer, which exports its weights.
 EXPORTS = Scope(commands=(tool("nfs_server", "ls -1d /usr/sbin/exportfs"),))
