@@ -45,7 +45,8 @@ TUNING = Scope(
         tool(
             "service_limits",
             "systemctl show --property=Id,LoadState,LimitMEMLOCK,LimitNOFILE,LimitCORE"
-            " containerd.service docker.service gpuagent.service amd-metrics-exporter.service",
+            " containerd.service docker.service gpuagent.service amd-metrics-exporter.service"
+            " slurmd.service ssh.service sshd.service",
         ),
     ),
     files=(

@@ -243,7 +243,17 @@ def test_many_hosts_are_told_together():
     hosts = [Reached(name, address=name, known=False) for name in names]
     (finding,) = (one for made in judge_ways(hosts, ["inv"]) for one in made.findings)
     assert finding.subject == "100 hosts, gpu-[001:100]"
-    assert "ansible all -i inv --list-hosts | tail -n +2 | ssh-keyscan -f -" in finding.remedy
+    assert "ansible -i inv all --list-hosts | tail -n +2 | ssh-keyscan -f -" in finding.remedy
+
+
+def test_a11_host_keys_behind_a_jump_host_come_by_the_way_of_the_playbooks():
+    hosts = [
+        Reached(f"gpu-00{n}", address=f"10.0.0.{n}", known=False, direct=False) for n in (1, 2)
+    ]
+    (finding,) = (one for made in judge_ways(hosts, ["inv"]) for one in made.findings)
+    assert "keyscan" not in finding.remedy
+    assert "ansible -i inv gpu-001,gpu-002 -m ping -e" in finding.remedy
+    assert "StrictHostKeyChecking=accept-new" in finding.remedy
 
 
 def test_many_host_keys_are_those_of_addresses_not_of_names():

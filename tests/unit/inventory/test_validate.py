@@ -272,6 +272,22 @@ class TestDeployments:
         )
         assert found(gpu_host("a", apiary_deployment=one)) == []
 
+    @pytest.mark.parametrize("runtime", ["quadlet", "docker"])
+    def test_a10_containers_without_an_engine_for_them_are_reported(self, runtime):
+        engine = {
+            **ASKED["engine"],
+            "runtime": runtime,
+            "image": f"a.example/vllm@sha256:{'a' * 64}",
+        }
+        one = asked(engine=engine)
+        severity, code, _subject, message = only(gpu_host("a", apiary_deployment=one))
+        assert (severity, code) == ("warning", "INVENTORY-NO-RUNTIME")
+        assert runtime in message
+        brought = ["rocm", "container_runtime", "replicas"]
+        assert found(gpu_host("a", apiary_deployment=one, apiary_concerns=brought)) == []
+        concerns = ["rocm"]
+        assert found(gpu_host("a", apiary_deployment=one, apiary_concerns=concerns)) == []
+
     def test_several_must_not_meet(self):
         several = [asked(), asked(name="other", base_port=8001)]
         assert only(gpu_host("a", apiary_deployments=several))[1] == "INVENTORY-PORT-TWICE"

@@ -277,6 +277,10 @@ def _deployments(
         if serves:
             yield from _credentials(deployment, values)
     yield from _beside(read)
+    runtimes = sorted({one.engine.runtime for one in read} - {"native"})
+    if serves and runtimes and "container_runtime" not in (values.get("apiary_concerns") or ()):
+        message = f"engines run by {runtimes[0]}, and apiary_concerns has no container_runtime"
+        yield Finding("INVENTORY-NO-RUNTIME", "", message)
 
 
 def _credentials(deployment: Deployment, values: Mapping[str, Any]) -> Iterator[_Said]:

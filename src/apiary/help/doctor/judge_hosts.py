@@ -214,22 +214,29 @@ def _login(way: Reached) -> str:
 
 def _host_keys(unknown: Sequence[Reached], sources: Sequence[str]) -> Iterator[Finding]:
     """Yield one finding for the hosts of each file; ssh-keyscan takes many at once."""
-    files: defaultdict[tuple[str, int], list[Reached]] = defaultdict(list)
+    ansible = " ".join(["ansible", *(f"-i {source}" for source in sources)])
+    files: defaultdict[tuple[str, int, bool], list[Reached]] = defaultdict(list)
     for item in unknown:
-        files[item.known_hosts, item.port].append(item)
-    for (file, port), hosts in files.items():
+        files[item.known_hosts, item.port, item.direct].append(item)
+    for (file, port, direct), hosts in files.items():
         addresses = " ".join(dict.fromkeys(host.address or host.name for host in hosts))
         port_option = f"-p {port} " if port != 22 else ""
         scan = f"ssh-keyscan {port_option}{addresses}"
         # ssh-keyscan knows no ansible_host: names will do only where they are the addresses.
         if len(hosts) > _SHOWN and all(host.address in ("", host.name) for host in hosts):
-            listed = " ".join(["ansible all", *(f"-i {source}" for source in sources)])
-            scan = f"{listed} --list-hosts | tail -n +2 | ssh-keyscan {port_option}-f -"
+            listed = f"{ansible} all --list-hosts | tail -n +2"
+            scan = f"{listed} | ssh-keyscan {port_option}-f -"
+        command = f"{scan} >> {file}"
+        if not direct:
+            # Behind a jump host there is nothing to scan: the way of the playbooks is taken.
+            names = ",".join(host.name for host in hosts) if len(hosts) <= _SHOWN else "all"
+            accepting = "-o StrictHostKeyChecking=accept-new"
+            command = f"{ansible} {names} -m ping -e \"ansible_ssh_extra_args='{accepting}'\""
         yield Finding(
             "DOCTOR-HOST-KEY",
             _whom(hosts),
             f"the host key is not in {file}, so Ansible would ask for each host",
-            scan=scan,
+            command=command,
             file=file,
         )
 

@@ -248,6 +248,16 @@ def test_limits_are_for_services_that_are_installed():
     assert file_of(plan, "/etc/systemd/system/containerd.service.d/apiary.conf") is None
 
 
+def test_a11_jobs_and_who_logs_in_may_pin_memory():
+    limits = {"LimitMEMLOCK": "8388608", "LimitNOFILE": "524288"}
+    machine = host(service_limits=services(slurmd=limits, ssh=limits))
+    slurm, login = (f"/etc/systemd/system/{one}.service.d/apiary.conf" for one in ("slurmd", "ssh"))
+    assert "LimitMEMLOCK=infinity" in file_of(tuned(machine), slurm)
+    assert file_of(tuned(machine), login) is None
+    asked = tuned(machine, settings={"login_limits": True})
+    assert file_of(asked, login).endswith("[Service]\nLimitMEMLOCK=infinity\n")
+
+
 @pytest.mark.parametrize("files", ["infinity", "2097152"])
 def test_a_limit_is_never_lowered(files):
     path = "/etc/systemd/system/docker.service.d/apiary.conf"
