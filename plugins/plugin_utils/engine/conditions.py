@@ -6,7 +6,8 @@
 
 A condition is a mapping of tests, all of which must hold; `any` is a list of conditions, one of
 which must. A test compares one fact with a value, with a list of values (one of them), or by
-operators: `not`, `contains` for text; `not`, `min`, `max`, `not_multiple_of` for numbers. Which
+operators: `not`, `contains` for text; `not`, `min`, `max`, `not_multiple_of` for numbers; `from`,
+`until` (both inclusive) for versions. Which
 facts there are, and their types, stands in knowledge/vllm/facts.yml; `flag <dest>` and
 `env <NAME>` are the elements of the command, as text, empty when not set. In a text, {fact}
 stands for another fact.
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..documents import knowledge
+from .versions import order, parse_version
 
 Fact = str | int | float | bool | None
 ELEMENTS = ("flag ", "env ")
@@ -28,6 +30,7 @@ _OPERATORS = {
     "text": {"is", "not", "contains"},
     "bool": {"is"},
     "number": {"is", "not", "min", "max", "not_multiple_of"},
+    "version": {"is", "from", "until"},
     # An element is text; what it is compared with says whether it is read as a number.
     "element": {"is", "not", "contains", "min", "max", "not_multiple_of"},
 }
@@ -66,6 +69,13 @@ class Condition:
             names += [name for item in group for name in item.unknown(facts)]
         return tuple(names)
 
+    def open(self, facts: Mapping[str, Fact]) -> Condition:
+        """Return what of it these facts leave open."""
+        return Condition(
+            tuple(test for test in self.tests if _outcome(test, facts) is None),
+            tuple(group for group in self.alternatives if not any(i.holds(facts) for i in group)),
+        )
+
     def facts(self) -> tuple[str, ...]:
         """Return the names of all facts that it asks about."""
         names = [test.fact for test in self.tests]
@@ -81,7 +91,7 @@ class Condition:
 
 @functools.cache
 def fact_types() -> Mapping[str, str]:
-    """Return the type of each fact: text, number or bool."""
+    """Return the type of each fact: text, number, bool or version."""
     return {name: entry["type"] for name, entry in knowledge("vllm/facts.yml")["facts"].items()}
 
 
@@ -106,7 +116,7 @@ def parse(when: Mapping[str, Any]) -> Condition:
 
 
 def type_of(name: str) -> str:
-    """Return what a fact is: text, number, bool or element; ValueError if there is none such."""
+    """Return what a fact is, `element` for one of the command; ValueError for none such."""
     if name.startswith(ELEMENTS):
         return "element"
     kind = fact_types().get(name)
@@ -124,6 +134,8 @@ def _check_bound(name: str, kind: str, operator: str, bound: Any) -> None:
         expected = number
     else:
         expected = isinstance(bound, str)
+        if kind == "version":
+            expected = expected and parse_version(bound) is not None
     if not expected:
         raise ValueError(f"{name} is {kind}: {operator} cannot take {bound!r}")
 
@@ -137,6 +149,8 @@ def _outcome(test: Test, facts: Mapping[str, Fact]) -> bool | None:
     value = lookup(facts, test.fact)
     if value is None:
         return None
+    if test.operator in ("from", "until"):
+        return _in_order(str(value), test)
     if test.operator in ("is", "not"):
         among = any(value == _bound(item, facts) for item in test.bounds)
         return among == (test.operator == "is")
@@ -151,6 +165,14 @@ def _outcome(test: Test, facts: Mapping[str, Fact]) -> bool | None:
     if test.operator == "max":
         return number <= float(bound)
     return bool(number % float(bound))
+
+
+def _in_order(value: str, test: Test) -> bool | None:
+    """Compare versions; None for a text that is none, such as a commit."""
+    place, (bound,) = parse_version(value), test.bounds
+    if place is None:
+        return None
+    return place >= order(bound) if test.operator == "from" else place <= order(bound)
 
 
 def as_number(value: Fact) -> float | None:
@@ -204,6 +226,8 @@ def _words(test: Test) -> str:
         "is": "is",
         "not": "is not",
         "contains": "contains",
+        "from": "is from",
+        "until": "is up to",
         "min": "is at least",
         "max": "is at most",
         "not_multiple_of": "is no multiple of",

@@ -101,7 +101,7 @@ def test_a_condition_that_makes_no_sense_is_refused_when_it_is_read(when, part):
 
 
 def test_every_fact_has_a_type_that_the_language_has():
-    assert set(fact_types().values()) == {"text", "number", "bool"}
+    assert set(fact_types().values()) == {"text", "number", "bool", "version"}
 
 
 @pytest.mark.parametrize(
