@@ -108,7 +108,8 @@ class EngineSpec:
     ``image`` has the engine where it runs in a container instead: a reference, best by digest;
     ``runtime`` says which program runs it: none (native), Podman by systemd (quadlet), or Docker.
     ``args`` and ``env`` are the operator's overrides by flag and variable name; ``None`` drops
-    an element. ``treat_as`` names the known version whose rules an unknown one gets.
+    an element. ``treat_as`` names the known version whose rules an unknown one gets. ``aiter`` and
+    ``rocm`` are the versions in the engine's environment, where the image does not say.
     """
 
     version: str
@@ -119,6 +120,8 @@ class EngineSpec:
     treat_as: str | None = None
     args: dict[str, Any] = field(default_factory=dict)
     env: dict[str, Any] = field(default_factory=dict)
+    aiter: str | None = None
+    rocm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -225,6 +228,7 @@ _IMAGE = re.compile(
     r"(?=.{1,400}\Z)([A-Za-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
+_VERSION = re.compile(r"\d+(\.\d+){0,2}(\.post\d+)?", re.ASCII)
 _ENGINES = ("vllm",)
 # No user and password, which would show in process lists: scheme, host or [IPv6], port, path.
 COLLECTOR = re.compile(
@@ -268,6 +272,8 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
         "listen_address": (deployment.listen_address, _ADDRESS, "an address or host name"),
         "model.path": (deployment.model.path, _PATH, "an absolute path without spaces"),
         "engine.executable": (engine.executable, _PATH, "an absolute path without spaces"),
+        "engine.aiter": (engine.aiter or "0", _VERSION, "a version such as 0.1.19"),
+        "engine.rocm": (engine.rocm or "0", _VERSION, "a version such as 7.2.3"),
     }
     for path, (text, pattern, expected) in texts.items():
         if not pattern.fullmatch(text):

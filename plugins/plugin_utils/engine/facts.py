@@ -17,9 +17,10 @@ from ..gpus import gpu_facts
 from ..model.types import Architecture
 from .conditions import Fact
 from .flags import literals
+from .images import stack
 from .profiles import steps
 from .splits import splits
-from .versions import order
+from .versions import order, parse_version
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,11 @@ def facts(
 ) -> dict[str, Fact]:
     """Return the facts of one engine by name; None is unknown. ``version`` is a known one."""
     limits, layout = deployment.limits, deployment.decided
+    own = deployment.engine.version
     result: dict[str, Fact] = {
         "version": version,
+        "release": own if parse_version(own) else version,
+        **stack(deployment.engine),
         "gpu": gpu,
         "gfx": gpu_facts(gpu).gfx or None,
         "rccl_channels": gpu_facts(gpu).engine.rccl_channels if gpu else None,
@@ -65,7 +69,7 @@ def facts(
         "profile_steps": steps(deployment.profile),
         "context_capped": limits.max_model_len is not None,
         **_tracing(deployment),
-        **_model(architecture, version),
+        **model_facts(architecture, version),
         **splits(architecture, layout),
     }
     for name in (
@@ -77,6 +81,7 @@ def facts(
         result["start_timeout_seconds"] = knowledge("start.yml")["at_least_seconds"]["value"]
     longest = limits.max_model_len or architecture.max_context
     result |= {
+        "longest_sequence": longest,
         "context_excess": _difference(limits.max_model_len, architecture.max_context),
         "context_above_batched_tokens": _difference(longest, limits.max_num_batched_tokens),
         "seqs_above_batched_tokens": _difference(
@@ -100,7 +105,8 @@ def _tracing(deployment: Deployment) -> dict[str, Fact]:
     }
 
 
-def _model(architecture: Architecture, version: str) -> dict[str, Fact]:
+def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
+    """Return what is so of the model in this version, in any layout."""
     details = architecture.details or {}
     quantization = architecture.quantization or (
         None if architecture.details is None or details.get("quantization") else "none"
