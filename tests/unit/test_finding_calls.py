@@ -31,6 +31,7 @@ BY_HAND = re.compile(r"(error|warning|info): (\{[^}]+\}|[A-Z][A-Z0-9]*-[A-Z0-9-]
 REWORDING = {
     "plugins/module_utils/finding.py",
     "plugins/plugin_utils/bench/validity/evaluate.py",
+    "plugins/plugin_utils/engine/advisories.py",
     "plugins/plugin_utils/engine/review.py",
     "plugins/plugin_utils/engine/rules.py",
     "plugins/plugin_utils/files.py",

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..findings import Finding
 from . import attention, ownership
+from .advisories import Advisory
 from .conditions import Fact, fill
 from .elements import Element, Reading, read_env, read_flag
 from .problems import Problem, check_of
@@ -40,9 +41,8 @@ class Command:
         for name, text in element.keys.items() if element else ():
             self.facts[f"{key}.{name}"] = text.strip('"')
 
-    def meant(self, rule: Rule) -> Reading | None:
-        """Return the element that a rule sets; None where its value is not known."""
-        entry = rule.effect
+    def meant(self, entry: Mapping[str, str]) -> Reading | None:
+        """Return the element that an effect sets; None where its value is not known."""
         value: Any = fill(entry["value"], self.facts) if "value" in entry else True
         if value is None:
             return None
@@ -157,24 +157,42 @@ class Assembly(Command):
         finding = Finding(code, subject, message, source=check.source, **values)
         self.refuse(check.id, finding, None)
 
-    def apply(self, rules: Iterable[Rule]) -> None:
-        """Evaluate the rules in their order: elements first, then what the whole command is."""
-        judged = False
+    def apply(self, rules: Iterable[Rule], advisories: Iterable[Advisory] = ()) -> None:
+        """Evaluate the rules in their order: elements first, then what the whole command is.
+
+        Known defects come between, as far as an element avoids them, and after what is refused.
+        """
+        known, statements = tuple(advisories), []
         for rule in rules:
-            if rule.kind != "set" and not judged:
-                self._finish_overrides()
-                self.choose_backend()
-                judged = True
+            if rule.kind == "set":
+                self._apply(rule)
+            else:
+                statements.append(rule)
+        for advisory in known:
+            self._avoid(advisory)
+        self._finish_overrides()
+        self.choose_backend()
+        for rule in (*statements, *known):
             self._apply(rule)
+
+    def _avoid(self, advisory: Advisory) -> None:
+        """Set the element that keeps a known defect away, where it would be met."""
+        if advisory.avoid is None or not advisory.covers(self.facts):
+            return
+        self.choose_backend()
+        if advisory.holds(self.facts):
+            self._set(advisory, advisory.avoid, f"avoids {advisory.id}: {advisory.says}")
 
     def _apply(self, rule: Rule) -> None:
         outcome = rule.holds(self.facts)
         if outcome is None and rule.needs is not None:
             self._unchecked(rule)
+        if outcome is None and isinstance(rule, Advisory):
+            self.findings += rule.supposed(self.facts)
         if not outcome:
             return
         if rule.kind == "set":
-            self._set(rule)
+            self._set(rule, rule.effect, fill(rule.reason, self.facts) or rule.reason)
         elif rule.kind == "refuse":
             self.refuse(rule.id, rule.finding(self.facts), rule.stage(self.version))
         else:
@@ -193,15 +211,14 @@ class Assembly(Command):
             )
         )
 
-    def _set(self, rule: Rule) -> None:
-        meant = self.meant(rule)
+    def _set(self, rule: Rule, effect: Mapping[str, str], reason: str) -> None:
+        meant = self.meant(effect)
         if meant is None:
             return
         if meant.key in self._given:
             self._keep(meant.key)
             return
         if meant.element is not None:
-            reason = fill(rule.reason, self.facts) or rule.reason
             self._add(meant.element, rule.id, reason, rule.source)
         self._note(meant.problems, meant.key)  # the deployment's value, in this version
 

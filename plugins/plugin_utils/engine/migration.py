@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..documents import knowledge
+from .advisories import advisory
 from .flags import SOURCE, actions, env_vars, flags, seen_in
 from .rules import by_id
 from .types import Assessment, Reason, Recipe
@@ -119,7 +120,7 @@ def _shown(element: _Element) -> str:
 
 def _since(reason: Reason) -> str:
     """Return an element's reason, and since when its rule holds."""
-    rule = by_id().get(reason.rule)
+    rule = by_id().get(reason.rule) or advisory(reason.rule)
     if rule is None or str(rule.versions) == "all":
         return reason.reason
     return f"{reason.reason} (for {rule.versions})"
@@ -130,7 +131,7 @@ def _removed(element: _Element, before: Recipe, after: Recipe) -> Change:
     group = "flags" if element.name.startswith("-") else "env"
     names = flags(after.rules_of) if group == "flags" else env_vars(after.rules_of)
     advice = knowledge("vllm/renamed.yml")[group].get(element.name)
-    rule = by_id().get(element.reason.rule)
+    rule = by_id().get(element.reason.rule) or advisory(element.reason.rule)
     if element.name not in names and (group == "flags" or element.name.startswith("VLLM_")):
         reason = f"vLLM {after.rules_of} does not know it; it is known in {seen_in(element.name)}"
         source = _RENAMED if advice else SOURCE

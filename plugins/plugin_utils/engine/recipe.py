@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ..deployment import Deployment, check_deployment
 from ..findings import ApiaryError, Finding, has_errors
 from ..model.types import Architecture
+from .advisories import advisories
 from .assembly import Assembly
 from .attention import RULE, Choice
 from .facts import ALONE, NodeRank, facts
@@ -61,7 +62,7 @@ def assess(
     resolved = resolve_version(engine.version, engine.treat_as)
     values = facts(architecture, deployment, gpu_model, resolved.version, port, node)
     assembly = Assembly(values, engine.args, engine.env, deployment.force)
-    assembly.apply(rules())
+    assembly.apply(rules(), advisories())
     result = Recipe(
         engine=engine.name,
         version=engine.version,
@@ -92,7 +93,7 @@ def _backend_reason(choice: Choice) -> Reason | None:
 
 def _forcible() -> dict[str, bool]:
     """Return the ids that `force` may know, and whether it may name them."""
-    forcible = {rule.id: True for rule in rules() if rule.kind == "refuse"}
+    forcible = {r.id: True for r in (*rules(), *advisories()) if r.kind == "refuse"}
     return forcible | {check.id: check.forcible for check in checks()}
 
 

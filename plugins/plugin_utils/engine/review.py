@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..deployment import Deployment, EngineSpec, Layout, Limits
+from ..deployment import Deployment, Layout, Limits
 from ..documents import knowledge
 from ..findings import Finding, by_severity
 from ..model.types import Architecture
+from .advisories import Advisory, advisories
 from .assembly import Command
 from .command import EngineCommand, Given, read_command
 from .conditions import as_number, fill
@@ -113,7 +114,7 @@ def deployment_of(command: EngineCommand, deployment: Deployment, version: str) 
     expert, own = values.get("enable_expert_parallel"), deployment.engine
     return dataclasses.replace(
         deployment,
-        engine=EngineSpec(own.version, name=own.name, treat_as=own.treat_as),
+        engine=dataclasses.replace(own, args={}, env={}),
         layout=Layout(
             int(_number(text("tensor_parallel_size"), "whole") or 1),
             1,
@@ -201,13 +202,15 @@ class _Evaluated(Command):
     def apply(self) -> None:
         """Hold the rules against the command: those that judge, then those that would add."""
         self.choose_backend()
-        for rule in rules():
-            if not rule.holds(self.facts):
-                continue
-            if rule.kind == "set":
+        for rule in (*rules(), *advisories()):
+            outcome = rule.holds(self.facts)
+            if outcome and rule.kind == "set":
                 self._compare(rule)
-            else:
-                finding = rule.finding(self.facts)
+                continue
+            findings: tuple[Finding, ...] = (rule.finding(self.facts),) if outcome else ()
+            if outcome is None and isinstance(rule, Advisory):
+                findings = rule.supposed(self.facts)
+            for finding in findings:
                 self._say(finding, self._line(rule), finding.message, finding.remedy)
         self._redundant()
 
@@ -222,7 +225,7 @@ class _Evaluated(Command):
 
     def _compare(self, rule: Rule) -> None:
         """Say of an element that the recipe has: it is missing here, or otherwise."""
-        meant = self.meant(rule)
+        meant = self.meant(rule.effect)
         if rule.missing == "none" or meant is None or meant.element is None:
             return
         reason = fill(rule.reason, self.facts) or rule.reason

@@ -65,10 +65,13 @@ class Rule:
                 current = stage
         return current
 
+    def covers(self, facts: Mapping[str, Fact]) -> bool:
+        """Say whether the version is one of the rule's."""
+        return self.versions.covers(str(facts["version"]))
+
     def holds(self, facts: Mapping[str, Fact]) -> bool | None:
         """Say whether it applies; None when an unknown fact leaves that open."""
-        version = facts["version"]
-        return self.versions.covers(str(version)) and self.when.holds(facts)
+        return self.covers(facts) and self.when.holds(facts)
 
     def finding(self, facts: Mapping[str, Fact]) -> Finding:
         """Return the finding of a rule that refuses, warns or remarks."""

@@ -14,6 +14,7 @@ import importlib
 
 from .. import host
 from ..documents import KNOWLEDGE, knowledge, learn
+from ..engine.advisories import advisories
 from ..engine.rules import rules
 from ..evidence.types import Evidence
 from ..gpus import gpu_models
@@ -40,6 +41,7 @@ def warm() -> dict[str, Role]:
     supervisor_files()
     findings("WEIGHTS")
     rules()
+    advisories()
     gpu_models()
     learn(Evidence, Plan)
     for concern in CONCERNS:

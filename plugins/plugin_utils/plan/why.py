@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..engine.advisories import advisories, advisory
 from ..engine.elements import read_env, read_flag
 from ..engine.flags import env_vars, flags, resolve_version
 from ..engine.rules import Claim, Rule, by_id, rules
@@ -84,7 +85,7 @@ def why_element(plan: Plan, rows: Sequence[Explained], asked: str, subject: str)
     if not matches:
         raise _absent(asked, rows, version, subject)
     row = matches[0]
-    rule = by_id().get(row.reason.rule)
+    rule = by_id().get(row.reason.rule) or advisory(row.reason.rule)
     facts = _facts_of(row.name, version)
     return Why(
         element=row.name,
@@ -147,7 +148,7 @@ def _claims(own: Rule | None, name: str) -> Iterator[Claim]:
 
 def _related(own: str, name: str, facts: set[str], version: str) -> Iterator[Related]:
     """Yield the other rules that would act on another value of the element."""
-    for rule in rules():
+    for rule in (*rules(), *advisories()):
         if rule.id == own or rule.kind == "set" or not rule.versions.covers(version):
             continue
         asks = any(fact in facts for fact in rule.when.facts())

@@ -100,7 +100,7 @@ def test_the_published_recipe_on_the_newest_version_is_the_translated_one():
         "HSA_OVERRIDE_CPU_AFFINITY_DEBUG": "0",
         "HF_HUB_OFFLINE": "1",
     }
-    assert made.findings == ()
+    assert {finding.severity for finding in made.findings} == {"info"}
 
 
 @pytest.mark.parametrize(

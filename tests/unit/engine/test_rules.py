@@ -7,6 +7,7 @@
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import rules as engine
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.advisories import advisories
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import fact_types
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
@@ -84,16 +85,16 @@ def test_the_facts_are_those_that_are_declared():
     late |= {"attention_width", "attention_block"}  # of a projection that cannot be split
     assert set(made) <= set(fact_types())
     assert set(fact_types()) - set(made) <= late | {"block_size", "ffn_width", "ffn_unit_note"}
-    kinds = {"text": str, "number": (int, float), "bool": bool}
+    kinds = {"text": str, "version": str, "number": (int, float), "bool": bool}
     for name, value in made.items():
         assert value is None or isinstance(value, kinds[fact_types()[name]]), name
 
 
 def test_every_declared_fact_is_used():
-    used = {name for rule in rules() for name in rule.when.facts()}
+    used = {name for rule in (*rules(), *advisories()) for name in rule.when.facts()}
     texts = " ".join(text for rule in rules() for text in (rule.reason, *rule.effect.values()))
     for name in fact_types():
-        asked_by_code = {"kv_cache_dtype", "model_type", "version", "vision_width"}
+        asked_by_code = {"kv_cache_dtype", "model_type", "release", "version", "vision_width"}
         assert name in used | asked_by_code or f"{{{name}}}" in texts, name
 
 

@@ -1,0 +1,342 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Known defects as data: each makes sense, holds where it says, and is avoided, told or refused."""
+
+import dataclasses
+import re
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import advisories as engine
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.advisories import (
+    advisories,
+    advisory,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import type_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.images import pins_of, stack
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import checks
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import explanation
+from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+
+from support.each import each
+from support.engines import DEEPSEEK, KIMI, QWEN, QWEN_BF16, deployment
+
+# Releases of vLLM that neither the flags nor the images are known of.
+RELEASES = {"0.10.1", "0.11.1", "0.11.2"}
+THREAD = re.compile(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+#\d+")
+ENTRY = {
+    **{"id": "X-1", "symptom": "start", "says": "s", "do": "d", "proof": "reported"},
+    **{"read": "row", "source": "a/b#1"},
+}
+
+
+def releases():
+    known_images = {entry["version"] for entry in knowledge("vllm/images.yml")["releases"]}
+    return RELEASES | set(versions()) | known_images
+
+
+def test_there_are_more_than_a_hundred_and_no_two_have_one_name():
+    names = [each.id for each in (*advisories(), *rules(), *checks())]
+    assert len(advisories()) > 100
+    assert len(names) == len(set(names))
+    assert advisory("VLLM-51964").fixed == "vLLM 0.28.0"
+    assert advisory("VLLM-1") is None
+
+
+@each(advisories(), name=lambda item: item.id)
+def test_an_advisory_names_its_thread_and_releases_that_exist(item):
+    assert THREAD.search(item.source)
+    assert item.read in ("thread", "excerpts", "row")
+    assert item.read != "row" or item.proof == "reported"
+    bounds = {item.versions.first, item.versions.last} - {None}
+    assert bounds <= releases(), bounds
+    assert any(item.versions.covers(release) for release in releases())
+    assert explanation(item.effect["code"])["severity"] == item.severity
+    assert "{" not in item.says + item.remedy
+    assert item.log is None or item.log.strip()
+
+
+def value(test):
+    """A value for which a test holds."""
+    (first, *_rest), kind = test.bounds, type_of(test.fact)
+    if test.operator == "not":
+        return "something-else" if kind in ("text", "element") else not first
+    if test.operator == "contains":
+        return f"a {first} b"
+    return str(first) if kind == "element" else first
+
+
+def met(condition):
+    """Facts for which a condition holds: each test by a value of its own, first alternatives."""
+    facts = {}
+    for test in condition.tests:
+        facts.setdefault(test.fact, value(test))
+    for group in condition.alternatives:
+        facts |= met(group[0])
+    return facts
+
+
+def missed(test):
+    """A value for which a test doesn't hold."""
+    (first, *_rest), kind = test.bounds, type_of(test.fact)
+    if test.operator == "not":
+        return first
+    if kind == "bool":
+        return not first
+    if test.operator in ("min", "max"):
+        off = first + (-1 if test.operator == "min" else 1)
+        return str(off) if kind == "element" else off
+    if kind == "version":
+        return "0.0.1" if test.operator in ("is", "from") else "99"
+    return -1 if kind == "number" else "something-else"
+
+
+@each(advisories(), name=lambda item: item.id)
+def test_it_holds_where_it_says_and_not_beside_it(item):
+    release = next(each for each in sorted(releases()) if item.versions.covers(each))
+    facts = {"release": release, **met(item.when)}
+    assert item.holds(facts) is True
+    for test in item.when.tests:
+        assert item.holds({**facts, test.fact: missed(test)}) is False, test
+    other = next((each for each in releases() if not item.versions.covers(each)), None)
+    assert other is None or item.holds({**facts, "release": other}) is False
+    assert item.possible({"release": release}) is not None
+
+
+@each([item for item in advisories() if item.avoid], name=lambda item: item.id)
+def test_what_avoids_it_is_an_element_that_ends_it(item):
+    name, text = item.avoid.get("env") or item.avoid["flag"], item.avoid.get("value", "true")
+    fact = f"env {name}" if "env" in item.avoid else f"flag {name.lstrip('-').replace('-', '_')}"
+    facts = {"release": item.versions.last or item.versions.first, **met(item.when), fact: text}
+    if "attention_backend" in facts:
+        facts["attention_backend"] = "ANOTHER"  # what the element is for
+    alternatives = [fact in item.facts() for group in item.when.alternatives for item in group]
+    assert item.holds(facts) is False or any(alternatives)
+
+
+def test_every_gpu_that_an_advisory_names_is_one():
+    named = {
+        bound
+        for item in advisories()
+        for test in item.when.tests
+        if test.fact in ("gpu", "gfx")
+        for bound in test.bounds
+    }
+    assert named <= set(gpu_models()) | {model.gfx for model in gpu_models().values()}
+
+
+# What people met, by model, release, GPU and layout: problems.md rows 62 to 89, engine.md part 3.
+MLA, SPARSE = {"attention": "mla", "family": "moe"}, {"attention": "sparse_mla", "family": "moe"}
+MINIMAX = Architecture("minimax_m2", "moe", "gqa", heads=48, kv_heads=8, quantization="fp8")
+GLM = Architecture("glm_moe_dsa", **SPARSE, heads=64, quantization="fp8", max_context=202752)
+GLM_FLASH = Architecture("glm5_next", heads=64, quantization="fp8")
+V4 = Architecture("deepseek_v4", heads=64, max_context=1048576)
+KIMI_K3 = Architecture("kimi_k3", **MLA, heads=96, max_context=1048576)
+DEEPSEEK_R1 = Architecture("deepseek_v3", **MLA, heads=128, quantization="fp8")
+PROBLEMS = {
+    "VLLM-51964": (known(KIMI), "0.27.1", "MI308X", 8, {"kv_cache_dtype": "fp8"}),
+    "VLLM-43605": (MINIMAX, "0.21.0", "MI355X", 8, {"ep": True}),
+    "AITER-2187": (known(QWEN), "0.16.0", "MI350X", 8, {"ep": True}),
+    "VLLM-35169": (Architecture("step3p5"), "0.16.0", "MI325X", 4, {}),
+    "VLLM-48266": (V4, "0.25.1", "MI325X", 4, {"kv_cache_dtype": "fp8"}),
+    "VLLM-50347": (KIMI_K3, "0.27.0", "MI355X", 8, {"aiter": "0.1.19"}),
+    "VLLM-57227": (GLM_FLASH, "0.29.0", "MI350X", 8, {"max_num_batched_tokens": 16384}),
+    "VLLM-40018": (GLM, "0.20.1", "MI300X", 8, {}),
+    "VLLM-45562": (Architecture("minimax_m3_vl"), "0.22.1", "MI300X", 8, {"kv_cache_dtype": "fp8"}),
+    "VLLM-33678": (known(KIMI), "0.15.0", "MI308X", 8, {}),
+    "VLLM-41472": (Architecture("lfm2_moe"), "0.20.0", "MI325X", 1, {}),
+    "VLLM-46952": (
+        *(known(KIMI), "0.25.1", "MI355X", 2),
+        {"kv_cache_dtype": "fp8", "aiter": "0.1.16.post2"},
+    ),
+    "AITER-4363": (GLM, "0.28.0", "MI300X", 1, {"kv_cache_dtype": "fp8", "aiter": "0.1.19"}),
+    "VLLM-57642": (
+        *(DEEPSEEK_R1, "0.30.0", "MI325X", 8),
+        {"args": {"speculative-config": {"method": "mtp", "num_speculative_tokens": 7}}},
+    ),
+    "VLLM-32895": (Architecture("gpt_oss"), "0.14.0", "MI355X", 1, {}),
+    "INFERENCEX-606": (known(QWEN), "0.15.0", "MI355X", 4, {"ep": True}),
+    "VLLM-46179": (
+        *(Architecture("llama", quantization="compressed-tensors"), "0.23.0", "MI300X", 1),
+        {"env": {"VLLM_USE_V2_MODEL_RUNNER": 1}},
+    ),
+    "VLLM-17939": (known(QWEN), "0.33.0", "MI325X", 4, {"gpu_memory_utilization": 0.99}),
+    "INFERENCEX-2522": (V4, "0.28.0", "MI355X", 8, {"gpu_memory_utilization": 0.95}),
+    "VLLM-39010": (known(QWEN), "0.19.0", "MI325X", 4, {"ep": True}),
+    "INFERENCEX-1360": (MINIMAX, "0.21.0", "MI325X", 4, {"ep": True}),
+    # engine.md part 3
+    "AITER-915": (known(QWEN_BF16), "0.14.1", "MI300X", 8, {}),
+    "AITER-4633": (V4, "0.24.0", "MI300X", 8, {}),
+    "AITER-1143": (DEEPSEEK_R1, "0.11.0", "MI300X", 8, {}),
+    "AITER-2821": (GLM, "0.21.0", "MI300X", 8, {}),
+    "VLLM-26473": (Architecture("qwen3_next", attention="hybrid"), "0.11.0", "MI300X", 2, {}),
+    "VLLM-52803": (KIMI_K3, "0.33.0", "MI325X", 8, {}),
+    "VLLM-49064": (Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI300X", 1, {}),
+    "AITER-2343": (
+        *(Architecture("kimi_k25", **MLA, heads=64, quantization="quark"), "0.17.0"),
+        *("MI355X", 4, {"ep": True}),
+    ),
+    "AITER-3202": (Architecture("hy_v3", quantization="fp8"), "0.24.0", "MI300X", 8, {}),
+    "VLLM-56945": (Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI325X", 1, {}),
+}
+
+
+def assessed(model, version, gpu, size, more):
+    """Assess a deployment; `image`, `aiter` and `rocm` are of its engine."""
+    of_engine = {name: more[name] for name in ("image", "aiter", "rocm") if name in more}
+    rest = {name: item for name, item in more.items() if name not in of_engine}
+    asked = deployment("test/model", version, size, **rest)
+    asked = dataclasses.replace(asked, engine=dataclasses.replace(asked.engine, **of_engine))
+    return assess(model, asked, gpu, 8000)
+
+
+def told(assessment):
+    """The ids of the advisories that a plan tells, refuses for, or avoids."""
+    findings = [*assessment.recipe.findings, *(item.finding for item in assessment.refused)]
+    text = " ".join(finding.message for finding in findings)
+    avoided = [reason.rule for reason in assessment.recipe.reasons]
+    return {item.id for item in advisories() if f"({item.id})" in text or item.id in avoided}
+
+
+@each(PROBLEMS.items(), name=lambda item: str(item)[:60])
+def test_what_people_met_is_told_before_it_happens(name, case):
+    model, version, gpu, size, more = case
+    assert name in told(assessed(model, version, gpu, size, more))
+
+
+@pytest.mark.parametrize(
+    ("name", "element"),
+    [
+        ("VLLM-51964", ("VLLM_ROCM_USE_AITER_MLA", "0")),
+        ("VLLM-43605", ("VLLM_ROCM_USE_AITER_MOE", "0")),
+        ("AITER-2187", ("VLLM_ROCM_USE_AITER_MOE", "0")),
+        ("AITER-1143", ("AITER_ENABLE_VSKIP", "0")),
+    ],
+)
+def test_what_an_element_avoids_is_avoided_and_no_longer_said(name, element):
+    assessment = assessed(*PROBLEMS[name])
+    (reason,) = (item for item in assessment.recipe.reasons if item.rule == name)
+    assert assessment.recipe.env[element[0]] == element[1]
+    assert reason.reason.startswith(f"avoids {name}: ")
+    assert reason.source == advisory(name).source
+    assert all(name not in finding.message for finding in assessment.recipe.findings)
+
+
+def test_a_backend_that_answers_wrongly_is_replaced():
+    made = assessed(*PROBLEMS["VLLM-41472"]).recipe
+    assert made.argv[made.argv.index("--attention-backend") + 1] == "TRITON_ATTN"
+
+
+def test_an_operator_who_insists_on_what_is_avoided_is_told():
+    model, version, gpu, size, more = PROBLEMS["VLLM-43605"]
+    made = assessed(model, version, gpu, size, {**more, "env": {"VLLM_ROCM_USE_AITER_MOE": 1}})
+    assert made.recipe.env["VLLM_ROCM_USE_AITER_MOE"] == "1"
+    (finding,) = (item for item in made.recipe.findings if "(VLLM-43605)" in item.message)
+    assert finding.code == "ENGINE-ADVISORY-START"
+    assert "VLLM_ROCM_USE_AITER_MOE: 0" in finding.remedy
+    assert "ROCm/aiter#3540" in finding.source
+
+
+def test_proven_wrong_answers_are_refused_unless_the_deployment_names_the_advisory():
+    model, version, gpu, size, more = PROBLEMS["VLLM-40018"]
+    (refused,) = (
+        item for item in assessed(model, version, gpu, size, more).refused if "40018" in item.rule
+    )
+    assert (refused.finding.code, refused.stage) == ("ENGINE-ADVISORY-WRONG", None)
+    forced = assessed(model, version, gpu, size, {**more, "force": ("VLLM-40018",)})
+    assert "VLLM-40018" not in [item.rule for item in forced.refused]
+    assert "ENGINE-FORCED" in [item.code for item in forced.recipe.findings]
+    short = assessed(model, version, gpu, size, {**more, "max_model_len": 16384})
+    assert "VLLM-40018" not in told(short)
+
+
+def test_wrong_answers_that_one_party_reports_are_a_warning():
+    assessment = assessed(known(DEEPSEEK), "0.20.2", "MI325X", 8, {})
+    assert assessment.refused == ()
+    assert "ENGINE-ADVISORY-DOUBT" in [item.code for item in assessment.recipe.findings]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "avoided"),
+    [
+        ({}, "ENGINE-ADVISORY-IF", False),
+        ({"image": "vllm/vllm-openai-rocm:nightly"}, "ENGINE-ADVISORY-IF", False),
+        ({"image": "vllm/vllm-openai-rocm:v0.28.0"}, None, True),
+        ({"image": f"a.example:5000/vllm/vllm-openai-rocm@sha256:{'0' * 64}"}, None, True),
+        ({"aiter": "0.1.19"}, None, True),
+        ({"aiter": "0.1.21"}, None, False),
+    ],
+)
+def test_what_hangs_on_aiter_is_said_with_an_if_where_its_version_is_not_known(more, code, avoided):
+    made = assessed(GLM, "0.28.0", "MI325X", 8, more).recipe
+    about = [item for item in made.findings if "(AITER-4855)" in item.message]
+    assert [item.code for item in about] == ([code] if code else [])
+    assert (made.env.get("VLLM_ROCM_USE_AITER_CUSTOM_AR") == "0") is avoided
+    for finding in about:
+        assert finding.message.startswith("if AITER is from 0.1.17 and AITER is up to 0.1.19: ")
+        assert "engine.aiter" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("release", "aiter", "rocm"),
+    [
+        ("0.14.1", "0.1.7.post4", "7.0"),
+        ("0.22.1", "0.1.13", "7.2.2"),
+        ("0.33.0", "0.1.26", "10.0.0"),
+    ],
+)
+def test_the_image_of_a_release_has_the_aiter_and_rocm_that_it_was_built_with(release, aiter, rocm):
+    assert pins_of(release) == {"aiter": aiter, "rocm": rocm}
+    engine_spec = deployment(version=release).engine
+    assert stack(engine_spec) == {"aiter": None, "rocm": None}
+    named = dataclasses.replace(engine_spec, image=f"vllm/vllm-openai-rocm:v{release}", rocm="6.4")
+    assert stack(named) == {"aiter": aiter, "rocm": "6.4"}
+
+
+def test_an_unknown_pairing_is_unknown():
+    assert pins_of("0.15.1") == {}
+    assert pins_of("99.0") == {}
+
+
+OLD = """\
+NCCL_P2P_DISABLE=1 AITER_JIT_DIR=/data/jit VLLM_ROCM_USE_AITER=1 \\
+vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 --tensor-parallel-size 4 \\
+  --disable-custom-all-reduce --enforce-eager --gpu-memory-utilization 1.0
+"""
+
+
+def test_an_old_command_is_told_its_left_over_workarounds_at_their_lines():
+    reviewed = review(OLD, known(QWEN), deployment(version="0.33.0"), "MI325X", "run.sh")
+    lines = {
+        match[1]: finding.subject
+        for finding in reviewed.findings
+        if (match := re.search(r"\(((?:[A-Z]+-)+[A-Z0-9]*(?:-[A-Z]+)*)\)", finding.message))
+    }
+    assert lines["ROCM-VLLM-390"] == lines["AITER-3635"] == "run.sh:1"
+    assert lines["LEFT-CUSTOM-ALL-REDUCE"] == lines["VLLM-17939"] == "run.sh:3"
+    assert lines["VLLM-GRAPH-OFF"] == "run.sh:3"  # --enforce-eager has a rule of its own
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"symptom": "odd"}, "odd"),
+        ({"proof": "believed"}, "believed"),
+        ({"when": {"colour": "red"}}, "there is no fact colour"),
+        ({"when": {"aiter": {"from": "newest"}}}, "aiter is version: from cannot take 'newest'"),
+        ({"when": {"aiter": {"contains": "0.1"}}}, "no operator contains"),
+        ({"says": None}, "says"),
+    ],
+)
+def test_an_advisory_that_makes_no_sense_is_refused_when_it_is_read(change, part):
+    entry = {key: item for key, item in (ENTRY | change).items() if item is not None}
+    with pytest.raises(ValueError, match=f"advisory X-1: .*{part}"):
+        engine._advisory(entry, knowledge("vllm/advisories.yml"))
