@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "docs"))
 
+import advisories_page
 import command_page
 import finding_pages
 import gpus_page
@@ -37,6 +38,7 @@ NOTE = "<!-- Written by tools/make_docs.py; change the code, then run `make docs
 def pages() -> dict[Path, str]:
     """Return every generated page."""
     made = {
+        REFERENCE / "advisories.md": advisories_page.page(),
         REFERENCE / "commands.md": command_page.page(),
         REFERENCE / "findings.md": finding_pages.whole(),
         REFERENCE / "gpus.md": gpus_page.page(),

@@ -96,7 +96,7 @@ def model(
     \b
     apiary model config.json --tp 4 --ep --replicas 2 --kv-cache-dtype fp8 --sequence-length 8192
     """
-    architecture, index = _read(config_json, index_file)
+    architecture, index = read_model(config_json, index_file)
     if quantization:
         architecture = quantized_online(architecture, quantization)
     if tp:
@@ -133,7 +133,7 @@ def model(
     return exit_code(architecture.findings)
 
 
-def _read(name: str, index_file: str | None) -> tuple[Architecture, Index | None]:
+def read_model(name: str, index_file: str | None = None) -> tuple[Architecture, Index | None]:
     """Return the model of a file, directory or known name, and the index that lies with it."""
     path = Path(name)
     if path.is_dir():
