@@ -22,16 +22,13 @@ from .observation import Observation
 from .readers import amd_smi, kernel_log, kfd, lspci, numactl, pci, rocm_smi, rocminfo
 from .readers.cpus import disagreements, numa_nodes
 from .readers.lines import clean
+from .readers.marks import why_absent
 from .readers.nics import nics
 from .readers.text import DamagedJsonError, json_documents
 from .reconcile import reconcile
 from .types import Mark, Nic, NumaNode, Topology
 
-_TOOLS: Mapping[str, Callable[[str], str | None]] = {
-    "amd_smi": amd_smi.why_absent,
-    "rocm_smi": rocm_smi.why_absent,
-    "rocminfo": lambda stderr: None,
-}
+_TOOLS = {"amd_smi": amd_smi.NAME, "rocm_smi": rocm_smi.NAME, "rocminfo": rocminfo.NAME}
 _NO_SUCH_COMMAND = 127
 # An older tool that lacks a command or option, and what a guest is not told, are no failures.
 _UNSUPPORTED = re.compile(
@@ -169,7 +166,7 @@ def _tool(
     findings: list[Finding] = []
     absence: str | None = None
     for output in _attempts(evidence, prefix):
-        absence = absence or _TOOLS[prefix](clean(output.stderr))
+        absence = absence or why_absent(_TOOLS[prefix], clean(output.stderr))
         text, shown = clean(output.stdout), " ".join(output.argv)
         if len(text) <= _REFUSAL and "is invalid." in text:
             continue  # an amd-smi that lacks the command
@@ -198,20 +195,16 @@ def _silent_tools(evidence: Evidence, observations: Sequence[Observation]) -> li
     """
     seen = any(observation.devices for observation in observations)
     findings = []
-    for prefix, why_absent in _TOOLS.items():
+    for prefix, tool in _TOOLS.items():
         failed: dict[str, list[str]] = defaultdict(list)
         for output in _attempts(evidence, prefix):
             message = _complaint(output)
-            if message and (seen or not why_absent(clean(output.stderr))):
+            if message and (seen or not why_absent(tool, clean(output.stderr))):
                 failed[message].append(" ".join(output.argv))
         for message, shown in failed.items():
             more = f" (and {len(shown) - 1} more)" if len(shown) > 1 else ""
             findings.append(problems.tool_failed(evidence.host, shown[0] + more, message))
-        (own,) = (
-            observation
-            for observation in observations
-            if observation.source == prefix.replace("_", "-")
-        )
+        (own,) = (observation for observation in observations if observation.source == tool)
         if seen and own.absence and not failed:
             findings.append(problems.tool_failed(evidence.host, own.source, own.absence))
     return findings

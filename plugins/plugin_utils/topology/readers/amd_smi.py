@@ -17,11 +17,11 @@ from typing import Any
 from ...findings import Finding
 from .. import problems
 from ..observation import Device, Observation
-from . import amd_smi_rows, amd_smi_text, amd_smi_xgmi
+from . import amd_smi_rows, amd_smi_text, amd_smi_xgmi, marks
 from .several import Devices, Reader, Tables, outputs
 from .text import bus_address, known, natural
 
-NAME = "amd-smi"
+NAME = marks.AMD_SMI
 _OLD_TABLES = {
     "link_accessibility": "access",
     "link_type": "type",
@@ -36,18 +36,6 @@ _NEW_TABLES = {
     "weight": "weight",
     "bandwidth": "bandwidth",
 }
-_ABSENCES = (
-    (
-        re.compile(
-            r"Drivers? not (?:loaded|initialized)|driver not initialized|_DRIVER_NOT_LOADED"
-        ),
-        "the amdgpu driver is not loaded",
-    ),
-    (
-        re.compile(r"missing the following required groups"),
-        "the user is not in the groups render and video",
-    ),
-)
 # Where lists of entries per GPU are kept; before 7.0 they stand alone, one document each.
 _LISTS = (
     "gpu_data",
@@ -67,11 +55,6 @@ def recognise_json(document: Any) -> bool:
         isinstance(document, Mapping)
         and bool(set(_LISTS) & document.keys() or {"error", "code"} <= document.keys())
     )
-
-
-def why_absent(text: str) -> str | None:
-    """Return why amd-smi sees no GPU or not all of them, if text (stdout or stderr) tells."""
-    return next((meaning for pattern, meaning in _ABSENCES if pattern.search(text)), None)
 
 
 def version(text: str) -> str | None:
@@ -100,7 +83,7 @@ def _absence(text: str, documents: list[Any]) -> str | None:
     empty = any(
         isinstance(item, Mapping) and "gpu_data" in item and not _items(item) for item in documents
     )
-    return "amd-smi lists no GPU" if empty else why_absent(text)
+    return "amd-smi lists no GPU" if empty else marks.why_absent(NAME, text)
 
 
 def _document(document: Any, tables: Tables, subject: str) -> tuple[Devices, list[Finding]]:

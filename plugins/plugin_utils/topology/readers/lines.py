@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ...documents import knowledge
 from .marks import tool_of
 
 _ESCAPES = re.compile(
@@ -85,55 +86,18 @@ def _aside(text: str) -> bool:
     return prompt is not None and (prompt.start(2) < 0 or bool(_TYPED.match(prompt.group(2))))
 
 
-def _rising(words: Sequence[str]) -> bool:
-    """Say whether words are numbers of lines: from 1 or above, each higher than the last."""
-    numbers = [int(word) for word in words]
-    rises = all(a < b for a, b in itertools.pairwise(numbers))
-    return len(numbers) > 2 and numbers[0] > 0 and rises
+def _accepted(what: str, words: Sequence[str]) -> bool:
+    """Return whether words are what a prefix has in all lines."""
+    if what == "number":
+        numbers = [int(word) for word in words]
+        rises = all(a < b for a, b in itertools.pairwise(numbers))
+        return len(numbers) > 2 and numbers[0] > 0 and rises
+    return len(words) > {"host": 2 * len(set(words)), "time": 2}.get(what, 0)
 
 
-def _names(words: Sequence[str]) -> bool:
-    """Say whether words are names of hosts: one or two lines with a name are a message."""
-    return len(words) > 2 * len(set(words))
-
-
-_Accept = Callable[[Sequence[str]], bool]
-# Each with what its first group has to be in all lines; the second says whether that is a label.
-_PREFIXES: tuple[tuple[re.Pattern[str], _Accept, bool], ...] = (
-    # grep -n (with the file's name), nl, cat -n, editors
-    (
-        re.compile(r"(?:(?=[^\s:]{0,200}[A-Za-z._/])[^\s:]{1,200}:)?(\d{1,7})[:-](?! *\d\d:)"),
-        _rising,
-        False,
-    ),
-    (re.compile(r" *(\d{1,7})(?:\t|  | ?[|│] ?|$)"), _rising, False),
-    # kubectl logs --timestamps, docker logs -t, CRI's files, ts; not a date in a line of its own
-    (
-        re.compile(
-            r"\[?(\d{4}-\d\d-\d\d)[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?"
-            r"(?: (?:stdout|stderr) [FP])?(?: |\t|$)"
-        ),
-        lambda words: len(words) > 2,
-        False,
-    ),
-    # srun --label; the number is not the domain of 0000:05:00.0
-    (re.compile(r" *(\d{1,6}):(?: |$)"), lambda words: bool(words), True),
-    # pdsh, clush and dsh write the host's name; words in capitals are levels of messages.
-    (
-        re.compile(r"(?![A-Z_]+:|\w*(?:Error|Exception|_smi\.py):)([\w.-]{1,253}):(?: |$)"),
-        _names,
-        True,
-    ),
-    # journalctl, kubectl logs --prefix, docker compose
-    (
-        re.compile(
-            r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d ([\w.-]{1,253}) [\w./@-]+(?:\[\d+\])?:(?: |$)"
-        ),
-        _names,
-        True,
-    ),
-    (re.compile(r"\[pod/([\w.-]{1,253})/[\w.-]+\](?: |$)"), _names, True),
-    (re.compile(r"([A-Za-z][\w.-]{0,253}) +\| ?"), _names, True),
+_PREFIXES = tuple(
+    (re.compile("^" + entry["line"]), entry["what"])
+    for entry in knowledge("outputs.yml")["prefixes"]
 )
 
 
@@ -189,16 +153,16 @@ def _visible(lines: list[Line]) -> list[Line]:
 def _without_prefix(lines: Sequence[Line]) -> list[Line] | None:
     """Return lines without the first prefix that all but asides have, or None without any."""
     asides = [_aside(line.text) for line in lines]
-    for pattern, accept, labels in _PREFIXES:
-        matches = [pattern.match(line.text) for line in lines]
+    for prefix, what in _PREFIXES:
+        matches = [prefix.match(line.text) for line in lines]
         if not all(match or aside for match, aside in zip(matches, asides, strict=True)):
             continue
         words = [match.group(1) for match in matches if match]
-        if not accept(words):
+        if not _accepted(what, words):
             continue
         return (
             _relabelled(lines, matches)
-            if labels
+            if what in ("task", "host")
             else [
                 line if match is None else replace(line, text=line.text[match.end() :])
                 for line, match in zip(lines, matches, strict=True)

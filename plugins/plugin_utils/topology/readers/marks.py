@@ -29,13 +29,22 @@ _HEAD = 400
 def _expression(key: str) -> re.Pattern[str]:
     """Return one expression for all tools; the last group that matched says which."""
     groups = (
-        f"(?P<m{place}>{'|'.join(entry[key])})"
+        f"(?P<m{place}>{'|'.join(parts)})"
         for place, entry in enumerate(_TOOLS.values())
-        if key in entry
+        if (
+            parts := [
+                *entry.get(key, ()),
+                *(item[key] for item in entry.get("absent", ()) if key in item),
+            ]
+        )
     )
     return re.compile("|".join(groups))
 
 
+_ABSENCES: dict[str, list[tuple[re.Pattern[str], str]]] = {
+    name: [(re.compile(item["words"]), item["meaning"]) for item in facts.get("absent", ())]
+    for name, facts in _TOOLS.items()
+}
 _LINES, _WORDS = _expression("lines"), _expression("words")
 _ENDS = {
     name: re.compile("|".join(facts["end"])) for name, facts in _TOOLS.items() if "end" in facts
@@ -62,3 +71,8 @@ def ended(tool: str, lines: Iterable[str]) -> bool | None:
     """Return whether a tool's last line is among lines; None where it prints none that tells."""
     end = _ENDS.get(tool)
     return None if end is None else any(map(end.search, lines))
+
+
+def why_absent(tool: str, text: str) -> str | None:
+    """Return why a tool sees no GPU or not all of them, if text (stdout or stderr) tells."""
+    return next((meaning for words, meaning in _ABSENCES[tool] if words.search(text)), None)

@@ -16,10 +16,10 @@ from typing import Any
 
 from ...findings import Finding
 from ..observation import Device, Observation, bandwidth
-from . import rocm_smi_text
+from . import marks, rocm_smi_text
 from .several import Devices, Reader, Tables, outputs
 
-NAME = "rocm-smi"
+NAME = marks.ROCM_SMI
 
 _PAIR = re.compile(
     r"\(Topology\) (weight|hops|link type|link accessibility) between DRM devices"
@@ -28,19 +28,6 @@ _PAIR = re.compile(
 )
 # Banners and keys up to ROCm 5.7, which numbers GPUs by DRM card.
 _BY_CARD = re.compile(r"^={20,26} ROCm System Management Interface ={20,26}$|Card series:", re.M)
-# What rocm-smi says when it sees no GPU, and what that means.
-_ABSENCES = (
-    (
-        re.compile(r"Driver not initialized|Unable to detect amdgpu driver"),
-        "the amdgpu driver is not loaded",
-    ),
-    (re.compile(r"ROCm SMI returned (\d+)"), "the rocm-smi library failed to start"),
-    (
-        re.compile(r"No AMD GPUs specified|No JSON data to report|No AMD GPU devices found"),
-        "rocm-smi sees no GPU",
-    ),
-    (re.compile(r"rsmiBindings|NameError: name 'rocmsmi'"), "the rocm-smi library is missing"),
-)
 
 
 def recognise_json(document: Any) -> bool:
@@ -48,11 +35,6 @@ def recognise_json(document: Any) -> bool:
     return isinstance(document, Mapping) and any(
         re.fullmatch(r"card\d{1,4}|system", str(key)) for key in document
     )
-
-
-def why_absent(text: str) -> str | None:
-    """Return why rocm-smi sees no GPU, if text (stdout or stderr) tells."""
-    return next((meaning for pattern, meaning in _ABSENCES if pattern.search(text)), None)
 
 
 def version(text: str) -> str | None:
@@ -74,7 +56,9 @@ def parse(texts: Iterable[str], subject: str, one_file: bool = False) -> Observa
 
 
 def _absence(text: str, _documents: list[Any]) -> str | None:
-    return why_absent(text) or ("rocm-smi lists no GPU" if "Concise Info" in text else None)
+    return marks.why_absent(NAME, text) or (
+        "rocm-smi lists no GPU" if "Concise Info" in text else None
+    )
 
 
 def _document(

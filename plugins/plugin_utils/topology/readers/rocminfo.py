@@ -12,15 +12,11 @@ from collections.abc import Iterable
 from ...findings import Finding
 from .. import problems
 from ..observation import Device, Observation
+from . import marks
 from .text import natural, unique_id
 
 NAME = "rocminfo"
 _END = "*** Done ***"
-_ABSENCES = (
-    ("NOT loaded", "the amdgpu driver is not loaded"),
-    ("Permission denied", "the user may not open /dev/kfd"),
-    ("hsa api call failure", "the HSA runtime failed to start"),
-)
 _AGENT = re.compile(r"^Agent (\d{1,4})\s*$", re.MULTILINE)
 # Two blanks: what is indented further belongs to a cache, a pool or an ISA.
 _KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):[ \t]+(.*)$", re.MULTILINE)
@@ -53,10 +49,9 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
         if numbers != list(range(1, len(numbers) + 1)) or len(kinds) < len(numbers):
             message = f"{len(kinds)} agents of {max(numbers)} are whole"
             findings.append(problems.truncated(subject, message))
-    reasons = (meaning for pattern, meaning in _ABSENCES if pattern in text)
     # A tool that was never run says nothing.
     silence = "rocminfo lists no GPU" if text.strip() else None
-    absence = None if devices else next(reasons, silence)
+    absence = None if devices else marks.why_absent(NAME, text) or silence
     return Observation(NAME, tuple(devices), findings=tuple(findings), absence=absence)
 
 
