@@ -213,9 +213,10 @@ def _host_in(lines: Sequence[Line], place: int) -> tuple[str | None, bool]:
     text = lines[place].text.strip()
     if ansible := _ANSIBLE.match(text):
         return ansible.group(1) or ansible.group(2), True
-    around = [lines[other].text.strip() for other in (place - 1, place + 1) if other < len(lines)]
-    if place and len(around) == 2 and all(map(_RULE.match, around)) and _NAME.match(text):
-        return text, True
+    if place and lines[place - 1].text.startswith("----") and _NAME.match(text):
+        around = [line.text.strip() for line in lines[place - 1 : place + 2 : 2]]
+        if len(around) == 2 and all(map(_RULE.match, around)):
+            return text, True
     heading = _HEADING.match(text)
     return (heading.group(1), False) if heading else (None, False)
 

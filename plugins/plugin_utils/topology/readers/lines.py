@@ -152,22 +152,22 @@ def _visible(lines: list[Line]) -> list[Line]:
 
 def _without_prefix(lines: Sequence[Line]) -> list[Line] | None:
     """Return lines without the first prefix that all but asides have, or None without any."""
-    asides = [_aside(line.text) for line in lines]
     for prefix, what in _PREFIXES:
-        matches = [prefix.match(line.text) for line in lines]
-        if not all(match or aside for match, aside in zip(matches, asides, strict=True)):
-            continue
+        matches = []
+        for line in lines:
+            match = prefix.match(line.text)
+            if match is None and not _aside(line.text):
+                break
+            matches.append(match)
         words = [match.group(1) for match in matches if match]
-        if not _accepted(what, words):
+        if len(matches) < len(lines) or not words or not _accepted(what, words):
             continue
-        return (
-            _relabelled(lines, matches)
-            if what in ("task", "host")
-            else [
-                line if match is None else replace(line, text=line.text[match.end() :])
-                for line, match in zip(lines, matches, strict=True)
-            ]
-        )
+        if what in ("task", "host"):
+            return _relabelled(lines, matches)
+        return [
+            line if match is None else replace(line, text=line.text[match.end() :])
+            for line, match in zip(lines, matches, strict=True)
+        ]
     return None
 
 

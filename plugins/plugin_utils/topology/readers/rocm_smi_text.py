@@ -284,7 +284,7 @@ def _strange_columns(title: str, lines: Sequence[str]) -> list[str]:
     if title.lower() != "concise info":
         return []
     headers = (line for line in lines if line.split()[:1] in (["GPU"], ["Device"]))
-    words = re.sub(r"[(\[][^)\]]*[)\]]", " ", next(headers, "")).split()
+    words = re.sub(r"[(\[][^][()]{0,60}[)\]]", " ", next(headers, "")).split()
     return [word for word in words if not _COLUMNS.fullmatch(word)]
 
 

@@ -11,9 +11,9 @@ import re
 from typing import Any
 
 _ELISION = re.compile(
-    r"^[ \t]*(?:\.\.\.|…|\[output truncated\]|\[\.\.\.\]"
-    r"|[-=<>\[( \t]{0,80}+(?:snip|cut|(?:[\w ]{1,40} )?(?:snipped|skipped|omitted|truncated))"
-    r"[-=<>\]) \t]{0,80}+)[ \t,]*$",
+    r"^[ \t]*+(?:\.\.\.|…|\[output truncated\]|\[\.\.\.\]"
+    r"|[-=<>\[(]{0,80}+[ \t]{0,80}+(?:snip|(?:[\w ]{1,40} )?(?:snipped|omitted|truncated))"
+    r"[-=<>\]) \t]{0,80}+)[ \t,]*+$",
     re.MULTILINE | re.IGNORECASE,
 )
 _BDF = re.compile(
