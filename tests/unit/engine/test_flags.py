@@ -8,10 +8,13 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import flags as engine
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
 from support.shared import SHARED
 
+NEWEST = engine.newest()
+NEXT = "99.0.0"
 MATRIX = SHARED / "data/vllm/matrix.json"
 
 
@@ -34,10 +37,10 @@ def test_a_known_release_is_resolved(asked, version):
 @pytest.mark.parametrize(
     ("asked", "nearest"),
     [
-        ("0.34.0", "0.33.0"),
+        (NEXT, NEWEST),
         ("0.14.0", "0.13.0"),
-        ("0.33.0rc1", "0.32.0"),
-        ("0.33.1.dev7+gabc", "0.33.0"),
+        (f"{NEWEST}rc1", engine.versions()[-2]),
+        (f"{NEWEST.rpartition(chr(46))[0]}.99.dev7+gabc", NEWEST),
     ],
 )
 def test_an_unknown_version_gets_the_nearest_known_one_below(asked, nearest):
@@ -56,13 +59,13 @@ def test_what_is_older_than_all_known_ones_or_no_version_is_refused(asked):
         engine.resolve_version(asked)
     (finding,) = refusal.value.findings
     assert finding.code == "ENGINE-UNKNOWN-VERSION"
-    assert "from 0.9.2 to 0.33.0" in finding.message
-    assert "engine.treat_as: 0.33.0 " in finding.remedy
+    assert f"from 0.9.2 to {NEWEST}" in finding.message
+    assert f"engine.treat_as: {NEWEST} " in finding.remedy
 
 
 def test_treat_as_takes_another_versions_facts_and_says_so():
-    resolved = engine.resolve_version("0.35.0", "0.33.0")
-    assert (resolved.requested, resolved.version) == ("0.35.0", "0.33.0")
+    resolved = engine.resolve_version(NEXT, NEWEST)
+    assert (resolved.requested, resolved.version) == (NEXT, NEWEST)
     (finding,) = resolved.findings
     assert (finding.code, finding.severity) == ("ENGINE-TREATED-AS", "warning")
 
@@ -72,25 +75,32 @@ def test_treat_as_the_same_version_says_nothing():
 
 
 def test_treat_as_must_be_known():
-    with pytest.raises(ApiaryError, match=r"engine\.treat_as is 9\.9"):
-        engine.resolve_version("0.35.0", "9.9")
+    with pytest.raises(ApiaryError, match=r"engine\.treat_as is 98\.9"):
+        engine.resolve_version(NEXT, "98.9")
 
 
 def test_versions_are_in_order():
     assert engine.versions()[0] == "0.9.2"
-    assert engine.newest() == engine.versions()[-1] == "0.33.0"
+    assert list(engine.versions()) == sorted(engine.versions(), key=order)
+
+
+def test_every_release_since_0_14_1_is_known():
+    """The index has 0.15.0 and 0.15.1 as wheels alone, and no 0.14.2 or 0.26.1."""
+    minors = {order(version).release[1] for version in engine.versions()}
+    assert set(range(14, order(NEWEST).release[1] + 1)) <= minors
+    both = {"0.15.0", "0.17.0", "0.18.0", "0.19.0", "0.20.1", "0.22.0", "0.25.0", "0.27.0"}
+    assert both <= set(engine.versions())
 
 
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        ("--tensor-parallel-size", "0.9.2 to 0.33.0"),
-        ("-tp", "0.9.2 to 0.33.0"),
-        ("--attention-backend", "0.13.0 to 0.33.0"),
+        ("--tensor-parallel-size", f"0.9.2 to {NEWEST}"),
+        ("-tp", f"0.9.2 to {NEWEST}"),
+        ("--attention-backend", f"0.13.0 to {NEWEST}"),
         ("--num-scheduler-steps", "0.9.2"),
-        ("--disable-log-requests", "0.9.2 to 0.16.0, and 0.33.0"),
         ("VLLM_USE_V1", "0.9.2 to 0.11.0"),
-        ("VLLM_ENGINE_READY_TIMEOUT_S", "0.14.1 to 0.33.0"),
+        ("VLLM_ENGINE_READY_TIMEOUT_S", f"0.14.1 to {NEWEST}"),
         ("--no-such-flag", ""),
     ],
 )
@@ -179,23 +189,23 @@ def test_every_flag_with_a_value_has_choices_or_a_type():
 def test_the_facts_are_those_of_an_independent_reading():
     """The same releases, read by other code into another form: the flag matrix."""
     matrix = json.loads(MATRIX.read_text())
-    order = matrix["versions"]
+    releases = matrix["versions"]
 
     def seen(entry):
         for part in entry:
             first, _, last = part.partition("..")
-            yield from order[order.index(first) : order.index(last or first) + 1]
+            yield from releases[releases.index(first) : releases.index(last or first) + 1]
 
     def state(entry, version, key):
         value = None
         for change in entry["history"]:
-            if order.index(change["from"]) > order.index(version):
+            if releases.index(change["from"]) > releases.index(version):
                 break
             value = None if key in change.get("dropped", ()) else change.get(key, value)
         return value
 
-    assert list(engine.versions()) == order
-    for version in order:
+    assert set(releases) <= set(engine.versions())
+    for version in releases:
         flags = {name for name, entry in matrix["flags"].items() if version in seen(entry["seen"])}
         env = {name for name, entry in matrix["env"].items() if version in seen(entry["seen"])}
         assert set(engine.flags(version)) == flags

@@ -5,7 +5,6 @@
 """The tool that reads a vLLM release and adds it to the facts: on a release made for the test."""
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
 
@@ -54,7 +53,7 @@ RELEASE = {
         "        parser.add_argument('--fast', action=argparse.BooleanOptionalAction)\n"
         "        return parser\n"
     ),
-    "vllm/config.py": (
+    "vllm/config/__init__.py": (
         "import dataclasses, enum\n"
         "from typing import Literal, Optional\n"
         "CacheDType = Literal['auto', 'fp8']\n"
@@ -68,6 +67,30 @@ RELEASE = {
     "vllm/platforms/rocm.py": (
         "class RocmPlatform:\n    supported_quantization: list[str] = ['fp8', 'awq']\n"
     ),
+    "vllm/tool_parsers/__init__.py": "_TOOL_PARSERS_TO_REGISTER = {'new': ('file', 'Class')}\n",
+    "vllm/reasoning/old.py": "@Manager.register_module(['old', 'older'])\nclass Old: pass\n",
+    "vllm/config/speculative.py": (
+        "from typing import Literal\nMtp = Literal['mtp', 'x_mtp']\n"
+        "SpeculativeMethod = Literal['ngram', Mtp]\n"
+    ),
+    "vllm/model_executor/models/image.py": (
+        "class AForConditionalGeneration:\n    supports_encoder_tp_data = True\n"
+        "class B(AForConditionalGeneration): pass\n"
+        "class C(B):\n    supports_encoder_tp_data = False\n"
+    ),
+    "vllm/v1/metrics.py": "NAME = 'vllm:num_requests_running'\n",
+    "vllm/loader.py": "log('Starting to load model %s...')\n",
+    "docker/Dockerfile.rocm_base": (
+        "ARG BASE_IMAGE=rocm/dev-ubuntu-22.04:7.2.3-complete\n"
+        'ARG AITER_BRANCH="v0.1.16" # as of today\nARG AITER_REPO="x"\nARG MORI_BRANCH\n'
+    ),
+    ".buildkite/test-amd.yaml": (
+        "steps:\n"
+        '- {label: ":amd: (MI300) V1 Spec Decode %N", agent_pool: mi300_1}\n'
+        '- {label: "Samplers Test # 30min (MI355)", agent_pool: mi355_dpx}\n'
+        '- {label: "Metadata", agent_pool: mi250_1, no_gpu: true}\n'
+        '# - {label: "Gone", agent_pool: mi300_1}\n'
+    ),
     "vllm/model_executor/models/registry.py": (
         "_MODELS = {'LlamaForCausalLM': ('llama', 'LlamaForCausalLM')}\n"
         "_OTHERS: dict = {**_MODELS, 'NewForCausalLM': ('new', 'New')}\n_NAMES = {'a': 'b'}\n"
@@ -77,6 +100,7 @@ RELEASE = {
 
 @pytest.fixture(scope="module")
 def tool():
+    sys.path.insert(0, str(TOOLS))
     spec = importlib.util.spec_from_file_location("vllm_matrix", TOOLS / "vllm_matrix.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -96,11 +120,11 @@ def sources(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def snapshot(tool, sources):
-    return json.loads(tool.read("1.0", sys.executable, "", sources))
+    return tool.read("1.0", sys.executable, sources)
 
 
 def test_a_release_is_read_without_what_it_prints(snapshot):
-    assert (snapshot["schema"], snapshot["version"]) == ("vllm-snapshot/1", "1.0")
+    assert (snapshot["schema"], snapshot["version"]) == ("vllm-snapshot/2", "1.0")
 
 
 def test_flags_are_read_off_the_live_parser(snapshot):
@@ -137,7 +161,40 @@ def test_keys_names_and_classes_are_read(snapshot):
         "CacheDType": ["auto", "fp8"],
         "ROCM_QUANTIZATION": ["fp8", "awq"],
         "MODEL_CLASSES": ["LlamaForCausalLM", "NewForCausalLM"],
+        "TOOL_PARSERS": ["new"],
+        "REASONING_PARSERS": ["old", "older"],
+        "SPECULATIVE_METHODS": ["mtp", "ngram", "x_mtp"],
+        "ENCODER_DATA_CLASSES": ["AForConditionalGeneration", "B"],
     }
+
+
+def test_the_tree_is_read_without_importing_it(snapshot):
+    assert snapshot["metrics"] == ["vllm:num_requests_running"]
+    assert snapshot["log"] == ["Starting to load model"]
+    assert snapshot["jobs"] == {"MI300": ["V1 Spec Decode"], "MI355": ["Samplers"]}
+    assert snapshot["pins"] == {
+        "aiter": "v0.1.16",
+        "base": "rocm/dev-ubuntu-22.04:7.2.3-complete",
+        "rocm": "7.2.3",
+    }
+
+
+def test_a_hash_is_pinned_once_in_the_order_of_releases(tool, tmp_path, monkeypatch):
+    pins = tmp_path / "pins.txt"
+    pins.write_text("# Head.\nvllm==0.9.2 \\\n    --hash=sha256:0\n")
+    monkeypatch.setattr(tool, "SOURCE_PINS", pins)
+    archive = tmp_path / "vllm.tar.gz"
+    for version in ("0.10.0", "0.9.10", "0.10.0"):
+        archive.write_text(version)
+        tool.pin(version, archive)
+    lines = pins.read_text().splitlines()
+    assert lines[0] == "# Head."
+    assert [line.split()[0] for line in lines[1::2]] == [
+        "vllm==0.9.2",
+        "vllm==0.9.10",
+        "vllm==0.10.0",
+    ]
+    assert all(line.startswith("    --hash=sha256:") for line in lines[2::2])
 
 
 def states(tool, knowledge, *snapshots):
@@ -208,7 +265,7 @@ def test_the_tool_reads_and_adds_from_the_command_line(tool, sources, tmp_path, 
     path = tmp_path / "snapshot.json"
     path.write_text(capsys.readouterr().out)
     assert tool.main(["add", str(path), "--knowledge", str(tmp_path)]) == 0
-    assert len(list(tmp_path.glob("*.yml"))) == 5
+    assert {path.stem for path in tmp_path.glob("*.yml")} == set(tool.FILES)
 
 
 def test_sources_that_hold_no_vllm_are_refused(tool, tmp_path, capsys):

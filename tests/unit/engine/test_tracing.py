@@ -68,7 +68,7 @@ def test_without_tracing_nothing_is_said_of_it(version):
 
 @pytest.mark.parametrize("version", versions())
 def test_missing_packages_are_said_where_vllm_does_not_bring_them(version):
-    brings = order(version) >= order("0.17.1")
+    brings = order(version) >= order("0.17.0")
     expected = None if brings or version == "0.9.2" else "warning"
     found = codes(traced(version=version)).get("ENGINE-TRACES-PACKAGES")
     assert (found and found.severity) == expected

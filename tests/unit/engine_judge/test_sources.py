@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 
 from engine import bench, environment, sources
-from engine.__main__ import ALWAYS, chosen
+from engine.__main__ import ALWAYS, chosen, turns
 from engine.environment import Environment, UnavailableError
 
 ENV = Environment(Path(sys.executable), Path("/nowhere"))
@@ -106,6 +106,15 @@ def test_without_an_answer_the_newest_pin_is_taken_and_said(monkeypatch, capsys)
     monkeypatch.setattr(sources, "pip", silent)
     assert chosen([], ENV) == [*ALWAYS, list(sources.pins())[-1]]
     assert "no route" in capsys.readouterr().out
+
+
+def test_releases_take_turns_by_commit():
+    releases = [str(number) for number in range(7)]
+    drawn = [turns(releases, f"{number:08x}ab", 2) for number in range(7)]
+    assert all(len(set(pair)) == 2 and pair == sorted(pair) for pair in drawn)
+    assert {name for pair in drawn for name in pair} == set(releases)
+    assert turns(releases, "0000000aff", 2) == turns(releases, "0000000a00", 2)
+    assert chosen([], ENV, 2) == chosen([], ENV, 2)
 
 
 def test_a_release_below_transformers_5_gets_that(tmp_path, pip):
