@@ -23,11 +23,13 @@ import gpus_page
 import memory_page
 import playbook_page
 import plugin_page
+import releases_page
 import role_pages
 import rules_page
 import schema_pages
 import telemetry_page
 import tuning_page
+import upstream_page
 import variables_page
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +51,9 @@ def pages() -> dict[Path, str]:
         REFERENCE / "schemas.md": schema_pages.whole(),
         REFERENCE / "telemetry.md": telemetry_page.page(),
         REFERENCE / "tuning.md": tuning_page.page(),
+        REFERENCE / "upstream-recipes.md": upstream_page.page(),
         REFERENCE / "variables.md": variables_page.page(),
+        REFERENCE / "vllm-releases.md": releases_page.page(),
     }
     for path in role_pages.roles():
         made[path / "README.md"] = role_pages.role(path)

@@ -143,6 +143,27 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Features:
+    """What an engine offers beside completions; `auto` is what upstream's recipe of the model says.
+
+    ``chat_template`` and ``draft_model`` lie on the hosts. ``speculation`` is `auto` (only where a
+    gain is published for the GPU at so many requests), `mtp` (the checkpoint's own layers),
+    `ngram`, `draft` (``draft_model``) or `none`. ``kv_offload_gib`` is host memory of one engine;
+    `auto` is half of what its GPUs' NUMA nodes have.
+    """
+
+    tool_calling: bool | Open = "auto"
+    reasoning: bool | Open = "auto"
+    chat_template: str | None = None
+    text_only: bool = False
+    encoder_data_parallel: bool | Open = "auto"
+    speculation: Literal["auto", "none", "mtp", "ngram", "draft"] = "auto"
+    draft_model: str | None = None
+    eplb: bool = False
+    kv_offload_gib: int | Open = 0
+
+
+@dataclass(frozen=True)
 class Tracing:
     """Where each replica sends the spans of its requests: an OpenTelemetry collector's URL.
 
@@ -182,6 +203,7 @@ class Deployment:
     secrets: tuple[str, ...] = ()
     tracing: Tracing | None = None
     tls: bool = False
+    features: Features = field(default_factory=Features)
 
     @property
     def credentials(self) -> tuple[str, ...]:
@@ -219,6 +241,7 @@ def own_user(deployment: str) -> str:
 LONGEST_USER = 31
 # Eight GPUs of eight partitions each; render minors end there too.
 MOST_DEVICES = 64
+MOST_OFFLOAD_GIB = 65536
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _PATH = re.compile(r"/[^\x00-\x20\x7f]*")
@@ -275,6 +298,13 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
         "engine.aiter": (engine.aiter or "0", _VERSION, "a version such as 0.1.19"),
         "engine.rocm": (engine.rocm or "0", _VERSION, "a version such as 7.2.3"),
     }
+    features = deployment.features
+    for name in ("chat_template", "draft_model"):
+        if path := getattr(features, name):
+            texts[f"features.{name}"] = (path, _PATH, "an absolute path without spaces")
+    if features.kv_offload_gib != "auto" and not 0 <= features.kv_offload_gib <= MOST_OFFLOAD_GIB:
+        most = f"auto, or a number from 0 to {MOST_OFFLOAD_GIB}"
+        yield _bad("features.kv_offload_gib", features.kv_offload_gib, most)
     for path, (text, pattern, expected) in texts.items():
         if not pattern.fullmatch(text):
             yield _bad(path, text, expected)

@@ -141,7 +141,7 @@ ODD = (
     ("odd/10-kv-heads", Mistake()),
     ("odd/odd-ffn", Mistake()),
     ("odd/odd-experts", Mistake()),
-    ("odd/fp8-vision", Mistake(expert_parallel=True)),
+    ("odd/fp8-vision", Mistake(args={"mm-encoder-tp-mode": "weights"}, expert_parallel=True)),
     ("odd/fp8-vision", Mistake(args={"mm-encoder-tp-mode": "data"}, expert_parallel=True)),
     ("odd/int8-experts", Mistake()),
     ("odd/fbgemm-fp8", Mistake()),

@@ -16,6 +16,7 @@ from ..documents import knowledge
 from ..gpus import gpu_facts
 from ..model.types import Architecture
 from .conditions import Fact
+from .features import features
 from .flags import literals
 from .images import stack
 from .profiles import steps
@@ -70,6 +71,7 @@ def facts(
         "context_capped": limits.max_model_len is not None,
         **_tracing(deployment),
         **model_facts(architecture, version),
+        **features(architecture, deployment, version, gpu_facts(gpu).gfx or None),
         **splits(architecture, layout),
     }
     for name in (

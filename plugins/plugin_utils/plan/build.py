@@ -30,7 +30,7 @@ from .nodes import Place, check_place, rank_of
 from .ports import check_ports, internal_ports, meeting_port
 from .replica import Part, replica_of
 from .timing import with_start_timeout
-from .together import check_gpus, check_memory, check_names
+from .together import check_gpus, check_memory, check_names, offload_gib
 from .types import LayoutChoice, Plan
 
 
@@ -163,7 +163,10 @@ class _Drafts:
         self, request: PlanRequest, layout: Layout | MixedLayout, choice: LayoutChoice | None = None
     ) -> _Draft:
         deployment = with_start_timeout(request.deployment, request.architecture)
-        engines = Engines(deployment, request.architecture, self.gpu_model, None)
+        offload = offload_gib(self.topology)
+        engines = Engines(
+            deployment, request.architecture, self.gpu_model, None, offload_gib=offload
+        )
         node = request.place.node if request.place else None
         ports = range(deployment.base_port, deployment.base_port + layout.replicas)
         recipes = tuple(
@@ -193,6 +196,7 @@ class _Drafts:
             self.gpu_model,
             _least_vram(topology, usable),
             auto.sequence_tokens,
+            offload_gib(topology),
         )
         choice = choose_layout(auto, engines, topology)
         chosen = choice.considered[0]

@@ -37,7 +37,10 @@ class Engine:
 
 
 class Engines:
-    """The engines of one deployment on GPUs of ``vram_bytes`` each; each size is tried once."""
+    """The engines of one deployment on GPUs of ``vram_bytes`` each; each size is tried once.
+
+    ``offload_gib`` is what each GPU's part of its NUMA node has for KV offload.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,9 @@ class Engines:
         gpu_model: str | None,
         vram_bytes: int | None,
         sequence_tokens: int | None = None,
+        offload_gib: float | None = None,
     ) -> None:
+        self.offload_gib = offload_gib
         self.deployment, self.architecture = deployment, architecture
         self.gpu_model, self.vram_bytes = gpu_model, vram_bytes
         self.sequence_tokens = sequence_tokens
@@ -92,7 +97,11 @@ class Engines:
 
     def recipe(self, layout: Layout, port: int, node: NodeRank = ALONE) -> Recipe:
         """Return the command of one engine; raises ApiaryError with every refusal."""
-        deployment = dataclasses.replace(self.deployment, layout=layout)
+        features = self.deployment.features
+        if features.kv_offload_gib == "auto" and self.offload_gib is not None:
+            whole = int(self.offload_gib * layout.gpus)
+            features = dataclasses.replace(features, kv_offload_gib=whole)
+        deployment = dataclasses.replace(self.deployment, layout=layout, features=features)
         return recipe(self.architecture, deployment, self.gpu_model, port, node)
 
     def memory(

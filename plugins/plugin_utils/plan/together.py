@@ -49,6 +49,20 @@ def check_gpus(
         )
 
 
+def offload_gib(topology: Topology) -> float | None:
+    """Return the GiB of KV offload that each GPU's part of its NUMA node bears; None if unknown.
+
+    Placement keeps an engine on its GPUs' nodes, so the fullest node bounds all.
+    """
+    nodes = {node.id: node.memory_bytes for node in topology.numa_nodes}
+    near = [gpu.numa_node for gpu in topology.gpus]
+    sizes = [(nodes.get(node), near.count(node)) for node in near if node is not None]
+    if not sizes or len(sizes) < len(near) or not all(size for size, _gpus in sizes):
+        return None
+    share: float = knowledge("vllm/features.yml")["offload"]["share"]
+    return min((size or 0) / gpus for size, gpus in sizes) * share / GIB
+
+
 def check_memory(plans: Sequence[Plan], topology: Topology) -> Iterator[Finding]:
     """Say where the engines of a host hold more of its memory than it has."""
     sizes = [node.memory_bytes for node in topology.numa_nodes]

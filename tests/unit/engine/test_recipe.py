@@ -90,6 +90,7 @@ def test_the_published_recipe_on_the_newest_version_is_the_translated_one():
         *("--gpu-memory-utilization", "0.9"),
         *("--safetensors-load-strategy", "prefetch"),
         *("--disable-access-log-for-endpoints", "/health,/metrics", "--shutdown-timeout", "60"),
+        *("--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
     )
     assert made.env == {
         "VLLM_ROCM_USE_AITER": "1",
@@ -107,8 +108,8 @@ def test_the_published_recipe_on_the_newest_version_is_the_translated_one():
     ("element", "first"),
     [
         ("--attention-backend", "0.13.0"),
-        ("--shutdown-timeout", "0.18.1"),
-        ("--safetensors-load-strategy", "0.18.1"),
+        ("--shutdown-timeout", "0.18.0"),
+        ("--safetensors-load-strategy", "0.18.0"),
         ("VLLM_ENGINE_READY_TIMEOUT_S", "0.14.1"),
         ("--enable-expert-parallel", "0.9.2"),
     ],

@@ -1,0 +1,198 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What an engine offers beside completions: parsers, drafts, encoders, offload, as facts.
+
+What upstream's recipe of the model states (knowledge/vllm/recipes.yml) holds where the deployment
+leaves a feature `auto`; what the release's own registries lack is never proposed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..deployment import Deployment
+from ..documents import knowledge
+from ..model.types import Architecture
+from .conditions import Fact
+from .flags import literals
+
+PARSERS = {
+    "tool": ("tool_calling", "--tool-call-parser", "TOOL_PARSERS"),
+    "reasoning": ("reasoning", "--reasoning-parser", "REASONING_PARSERS"),
+}
+DRAFT_FLAG = "--speculative-config"
+
+
+def features(
+    architecture: Architecture, deployment: Deployment, version: str, gfx: str | None
+) -> dict[str, Fact]:
+    """Return the facts; an empty text is none."""
+    entry, where = upstream(deployment.model.name)
+    requested = deployment.features
+    result: dict[str, Fact] = {
+        "chat_template": requested.chat_template or "",
+        "text_only": requested.text_only,
+        "eplb": requested.eplb,
+        "kv_offload_gib": None
+        if requested.kv_offload_gib == "auto"
+        else int(requested.kv_offload_gib),
+        **_template(entry, requested.chat_template),
+        **_encoder(architecture, deployment, version),
+        **_draft(architecture, deployment, entry, where, gfx),
+    }
+    for kind, (feature, _flag, registry) in PARSERS.items():
+        name, source = _parser(entry, where, architecture.model_type, kind)
+        known = literals(version, registry)
+        optional = feature in entry.get("opt_in", ())
+        state = getattr(requested, feature)
+        # A release whose registry has not been read is left to the operator.
+        wanted = bool(name and known) and (state is True or (state == "auto" and not optional))
+        result |= {
+            f"{kind}_parser": name if wanted and name in known else "",
+            f"{kind}_parser_missing": name if wanted and name not in known else "",
+            f"{kind}_parser_unknown": state is True and not name,
+            f"{kind}_parser_source": source,
+        }
+    return result
+
+
+def upstream(name: str) -> tuple[Mapping[str, Any], str]:
+    """Return upstream's recipe of a model and where it stands; empty where there is none."""
+    model = _by_stem().get(stem(name))
+    if model is None:
+        return {}, ""
+    document = knowledge("vllm/recipes.yml")
+    entry = document["recipes"][model]
+    return entry, f"vLLM {document['version']}, {entry['path']}"
+
+
+def stem(name: str) -> str:
+    """Return a model's name without owner, precision and format."""
+    endings = knowledge("vllm/features.yml")["same_model"]["endings"]
+    parts = name.rpartition("/")[2].casefold().replace("_", "-").split("-")
+    while len(parts) > 1 and parts[-1] in endings:
+        parts.pop()
+    return "-".join(parts)
+
+
+@functools.cache
+def _by_stem() -> Mapping[str, str]:
+    """Return each recipe's model by the stems of its checkpoints; its own name goes first."""
+    entries = knowledge("vllm/recipes.yml")["recipes"]
+    result = {stem(model): model for model in entries}
+    for model, entry in entries.items():
+        for checkpoint in entry.get("checkpoints", {}).values():
+            result.setdefault(stem(checkpoint["model"]), model)
+    return result
+
+
+def _parser(entry: Mapping[str, Any], where: str, model_type: str, kind: str) -> tuple[str, str]:
+    """Return a parser's name and its source; empty where none is known."""
+    feature, flag, _registry = PARSERS[kind]
+    words = entry.get("features", {}).get(feature, {}).get("args", [])
+    if flag in words[:-1]:
+        return words[words.index(flag) + 1], where
+    table = knowledge("vllm/features.yml")["model_types"]
+    name = "" if entry else table["parsers"].get(model_type, {}).get(kind, "")
+    return name, table["source"] if name else ""
+
+
+def _template(entry: Mapping[str, Any], stated: str | None) -> dict[str, Fact]:
+    """Return the chat template that upstream's recipe names and the deployment does not."""
+    words = entry.get("features", {}).get("tool_calling", {}).get("args", [])
+    named = words[words.index("--chat-template") + 1] if "--chat-template" in words[:-1] else ""
+    return {"chat_template_missing": "" if stated else named}
+
+
+def _encoder(architecture: Architecture, deployment: Deployment, version: str) -> dict[str, Fact]:
+    """Say whether each GPU gets a whole encoder and a part of the images."""
+    state = deployment.features.encoder_data_parallel
+    model_class = knowledge("vllm/models.yml")["classes"].get(architecture.model_type)
+    able = model_class in literals(version, "ENCODER_DATA_CLASSES") if model_class else None
+    size = deployment.decided.tensor_parallel_size
+    wanted = state is True or (state == "auto" and bool(able))
+    has_tower = bool(architecture.vision) and not deployment.features.text_only
+    return {
+        "encoder_data_parallel": bool(wanted and has_tower and size > 1),
+        "encoder_data_unable": state is True and able is False,
+    }
+
+
+def _draft(
+    architecture: Architecture,
+    deployment: Deployment,
+    entry: Mapping[str, Any],
+    where: str,
+    gfx: str | None,
+) -> dict[str, Fact]:
+    """Return the configuration of speculative decoding, or why there is none."""
+    facts = knowledge("vllm/features.yml")["speculation"]
+    state, requests = deployment.features.speculation, deployment.limits.max_num_seqs
+    config: dict[str, Any] = {}
+    source = missing = ""
+    own = _own_draft(architecture, entry)
+    if state == "auto":
+        entries = [
+            item
+            for item in facts["measured"]
+            if architecture.model_type in item["model_types"] and item["gfx"] == gfx
+        ]
+        if own and entries and requests is not None and requests <= entries[0]["most"]:
+            config, source = own, entries[0]["source"]
+    elif state == "mtp":
+        config, source = own, where or "deployment features.speculation"
+        missing = "" if own else "mtp"
+    elif state == "ngram":
+        config = {"method": "ngram", "num_speculative_tokens": facts["tokens"]["ngram"]}
+        config, source = config | facts["ngram"], facts["ngram_source"]
+    elif state == "draft":
+        found = _other_draft(entry, deployment.features.draft_model)
+        config, source, missing = found, where, "" if found else "draft"
+    text = json.dumps(config, separators=(",", ":"), sort_keys=True) if config else ""
+    return {
+        "speculative_config": text,
+        "speculative_method": config.get("method", "none"),
+        "speculation_source": source,
+        "speculation_missing": missing,
+    }
+
+
+def _own_draft(architecture: Architecture, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how to speculate with the checkpoint's own layers; empty without any."""
+    if not (architecture.details or {}).get("mtp_layers"):
+        return {}
+    for config in _configs(entry):
+        if "model" not in config and str(config.get("method", "")).endswith("mtp"):
+            return config
+    return {"method": "mtp", "num_speculative_tokens": 1}
+
+
+def _other_draft(entry: Mapping[str, Any], path: str | None) -> dict[str, Any]:
+    """Return how to speculate with another model's weights, which lie at ``path``."""
+    for config in _configs(entry):
+        if path and "model" in config:
+            return {**config, "model": path}
+    return {}
+
+
+def _configs(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the speculative configurations of a recipe, upstream's own choice first."""
+    drafts = entry.get("drafts", {})
+    order = sorted(drafts, key=lambda name: name != entry.get("draft"))
+    result = []
+    for words in (drafts[name].get("args", []) for name in order):
+        config: dict[str, Any] = {}
+        for word, after in itertools.pairwise(words):
+            if word == DRAFT_FLAG:
+                config |= json.loads(after)
+            elif word.startswith(f"{DRAFT_FLAG}."):
+                config[word.partition(".")[2]] = int(after) if after.isdecimal() else after
+        if config:
+            result.append(config)
+    return result

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The models of upstream's verified recipes, and the commands that Apiary makes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Features,
+    Layout,
+    Limits,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+
+from engine import cases
+from engine import models as published
+from engine.models import Model
+
+CONFIGS = Path(__file__).with_name("upstream_models.yml")
+# What the deployment may switch on, judged with the recipe's own; each is an element of its own.
+FEATURES = (
+    Features(),
+    Features(speculation="mtp", text_only=True, kv_offload_gib=64),
+    Features(speculation="ngram", encoder_data_parallel=False, eplb=True),
+)
+
+
+def models(home: Path) -> dict[str, Model]:
+    """Return the models by name, each with its directory."""
+    result = {}
+    for name, entry in yaml.safe_load(CONFIGS.read_text(encoding="utf-8"))["models"].items():
+        text, directory = json.dumps(entry["config"]), home / "models" / "upstream" / name
+        published._write(directory, text)
+        result[name] = Model(name, read_config(text, name), directory)
+    return result
+
+
+def commands(version: str, gpu: str, known: dict[str, Model], small: bool) -> Iterator[cases.Case]:
+    """Yield each model's command in upstream's layout, and with features switched on."""
+    recipes = knowledge("vllm/recipes.yml")["recipes"]
+    for name, model in known.items():
+        entry = recipes[name]
+        if order(version) < order(entry.get("since", "0")):
+            continue
+        size = entry.get("tensor_parallel")
+        size = size if isinstance(size, int) else 8
+        # The operator has read what the checkpoint brings, as upstream has.
+        yes = {"trust-remote-code": True} if "--trust-remote-code" in entry.get("args", ()) else {}
+        for features in FEATURES[:1] if small else FEATURES:
+            together = features.eplb and bool(model.architecture.experts)
+            words = [f"TP{size}", *(["EP"] if together else []), features.speculation]
+            layout = Layout(size, 1, together)
+            deployment = dataclasses.replace(
+                cases._deployment(model, version, layout, Limits(), yes), features=features
+            )
+            title = f"upstream {name} {' '.join(words)}"
+            yield from cases._assessed(title, model, gpu, deployment)
