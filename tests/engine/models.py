@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import runpy
 from dataclasses import dataclass
@@ -31,8 +32,6 @@ UNFIT = {
 # What Apiary does not keep of a config.json, because no weight depends on it, and vLLM reads.
 COMPLETE = {"Qwen/Qwen3-VL-235B-A22B-Instruct": {"text_config": {"norm_topk_prob": True}}}
 
-# Types that some releases build with their tokenizer.
-TOKENIZED = ("qwen3_vl_moe",)
 # Stands in for the configuration class that some models bring beside their weights.
 OWN_CLASS = """from transformers import PretrainedConfig
 
@@ -86,13 +85,17 @@ def _known() -> dict[str, Config]:
     return result
 
 
+@functools.cache
+def tokenizer() -> str:
+    """Return a tokenizer.json: a reasoning parser, and the towers of some releases, want one."""
+    return json.dumps(runpy.run_path(str(MAKE_MODEL))["tokenizer"]())
+
+
 def _write(directory: Path, text: str) -> None:
     """Write a config.json, and what releases ask for beside it."""
     config: Config = json.loads(text)
     files = {"config.json": text}
-    if config["model_type"] in TOKENIZED:
-        tokenizer = runpy.run_path(str(MAKE_MODEL))["tokenizer"]()
-        files |= {"tokenizer.json": json.dumps(tokenizer), "tokenizer_config.json": "{}"}
+    files |= {"tokenizer.json": tokenizer(), "tokenizer_config.json": "{}"}
     if own := config.get("auto_map", {}).get("AutoConfig"):
         module, _, name = own.partition(".")
         files[f"{module}.py"] = OWN_CLASS.format(name=name, model_type=config["model_type"])
