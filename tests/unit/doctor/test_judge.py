@@ -269,7 +269,7 @@ def test_what_hosts_answer():
         Answer("gpu-002", port="Connection refused"),
         Answer("gpu-003", login="Permission denied"),
         Answer("gpu-004", root="a password is required", python="3.11.2", ahead=11.0),
-        Answer("gpu-005", python="3.6.8", ahead=-4000.0),
+        Answer("gpu-005", python="3.6.8", ahead=-4000.0, engine="/opt/vllm/bin/vllm"),
     )
     checks = judge_answers(answers, ["inventory/mine"])
     assert codes(checks) == [
@@ -277,6 +277,7 @@ def test_what_hosts_answer():
         ("DOCTOR-LOGIN", "error"),
         ("DOCTOR-SUDO", "error"),
         ("DOCTOR-HOST-PYTHON", "error"),
+        ("DOCTOR-NO-ENGINE", "warning"),
         ("DOCTOR-CLOCK", "warning"),
         ("DOCTOR-CLOCK", "error"),
     ]
@@ -285,6 +286,7 @@ def test_what_hosts_answer():
         "3 of 4 run a task",
         "2 of 3 grant it",
         "2 of 3 new enough",
+        "2 of 3 there or brought",
         "1 of 3 as this one",
     ]
     sudo = next(one for made in checks for one in made.findings if one.code == "DOCTOR-SUDO")

@@ -87,6 +87,7 @@ def ask_hosts(
                 root=None if reported["root"] else _short(reported["why"] or "no reason was given"),
                 python=reported["python"],
                 ahead=times.ahead(name, reported["epoch"]),
+                engine=", ".join(reported.get("engines") or ()) or None,
             )
         )
     return tuple(answers)

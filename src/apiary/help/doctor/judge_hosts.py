@@ -162,6 +162,13 @@ _ANSWERS = (
         lambda answer: _old_python(answer.python),
         "has Python {}",
     ),
+    _Row[Answer](
+        "engines",
+        "there or brought",
+        "DOCTOR-NO-ENGINE",
+        lambda answer: answer.engine,
+        "nothing that can be run is at {}, and nothing brings it",
+    ),
 )
 
 

@@ -125,7 +125,7 @@ class Answer:
 
     ``port`` is why its SSH port cannot be connected to, ``login`` why Ansible could not run
     anything there, ``root`` why it may not become root. ``ahead`` are the seconds that its clock
-    is ahead at least (negative: behind).
+    is ahead at least (negative: behind), ``engine`` the executables of engines that are not there.
     """
 
     name: str
@@ -134,6 +134,7 @@ class Answer:
     root: str | None = None
     python: str | None = None
     ahead: float | None = None
+    engine: str | None = None
 
 
 @dataclass(frozen=True)
