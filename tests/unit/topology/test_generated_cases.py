@@ -111,6 +111,37 @@ def test_rules_without_their_end_are_lines_that_are_cut():
     assert "TOPO-TRUNCATED" in codes(text)
 
 
+@pytest.mark.parametrize("name", ["amd-smi 23 topology JSON", "amd-smi 26 partition JSON"])
+def test_documents_of_other_sizes_are_of_two_hosts(name):
+    assert codes(FORM[name](MESH) + FORM[name](OTHER)) == ["TOPO-SEVERAL-OUTPUTS"]
+
+
+@pytest.mark.parametrize(
+    "name", ["amd-smi 25 partition", "rocm-smi 5 concise", "rocm-smi 6.0 concise"]
+)
+def test_rows_of_two_hosts_in_one_table_are_several(name):
+    mine, theirs = FORM[name](MESH).split("\n"), FORM[name](OTHER).split("\n")
+    place = next(n for n, line in enumerate(mine) if re.match(r"3\s", line))
+    rows = [line for line in theirs if re.match(r"\d\s", line)]
+    text = "\n".join([*mine[:place], *rows, *mine[place:]])
+    assert codes(text) == ["TOPO-SEVERAL-OUTPUTS"]
+
+
+def test_an_output_that_begins_inside_another_is_cut():
+    lines = FORM["rocm-smi metrics"](MESH).split("\n")
+    assert "TOPO-TRUNCATED" in codes("\n".join([*lines[:9], *lines]))
+
+
+def test_a_pair_before_the_first_gpu_is_no_gpu():
+    text = amd.topology_linear(MESH)
+    assert "TOPO-TRUNCATED" in codes(text.replace("GPU: 0\n", "", 1))
+
+
+def test_an_id_of_pci_has_all_its_digits():
+    text = printers.rocm_smi_json(MESH).replace("0x74a5", "0x74a")
+    assert {gpu.device_id for gpu in read(text, "t.txt").gpus} == {None}
+
+
 def test_a_list_says_that_nothing_shows_its_end():
     for form in FORMATS:
         table = form.facts & LINKS or re.search("xgmi|access", form.name)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from ...findings import Finding
 from .. import problems
 from ..observation import Device
+from .several import rows_differ
 from .text import bus_address, known, natural, partition_modes
 
 _BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[^\s|]+|N/A)\s(?:[^|]*\|){2,}\s*$")
@@ -88,9 +89,13 @@ def partition_ids(texts: Iterable[str]) -> list[int | None]:
     return ids
 
 
-def partitions(lines: Sequence[str]) -> list[tuple[int, Device]]:
+def partitions(
+    lines: Sequence[str], subject: str, findings: list[Finding]
+) -> list[tuple[int, Device]]:
     """Read the tables of `partition`: current modes, memory modes and accelerator profiles."""
     current = [match for line in lines if (match := _PARTITION_ROW.match(line))]
+    if difference := rows_differ(int(match.group(1)) for match in current):
+        findings.append(problems.several(subject, difference))
     ids = partition_ids(match.group(4) for match in current)
     devices: list[tuple[int, Device]] = []
     for match, identity in zip(current, ids, strict=True):

@@ -87,7 +87,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     findings += _counts(blocks, subject)
     findings += _linear_tables(lines, tables, subject)
     devices += amd_smi_rows.box(lines, subject, findings)
-    devices += amd_smi_rows.partitions(lines)
+    devices += amd_smi_rows.partitions(lines, subject, findings)
     matches, more = amd_smi_xgmi.read(lines, tables, subject)
     devices += matches
     findings += more
@@ -302,7 +302,7 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
             kind, seen = _LINEAR.get(pair.group(1).strip()), set()
         elif pair and kind and (other := re.fullmatch(r"GPU_(\d{1,4})", pair.group(1))):
             number, value = int(other.group(1)), known(pair.group(2))
-            if number in seen:
+            if number in seen or index < 0:
                 disorder = True
             seen.add(number)
             cells.setdefault((index, kind), set()).add(number)

@@ -17,7 +17,7 @@ from ...findings import Finding
 from ...gpus import model_of
 from .. import problems
 from ..observation import CELL_CHECKS, Device, port_states
-from .several import Tables, contradicted, restated
+from .several import Tables, contradicted, restated, rows_differ
 from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id, virtual
 
 NAME = "rocm-smi"
@@ -88,6 +88,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     contradiction: str | None = None
     sizes: dict[str, int] = {}
     unread: list[str] = []
+    rows: list[tuple[int, Device]] = []
     sections = _sections(text)
     for title, lines in sections:
         kind = _TABLES.get(title.lower())
@@ -110,9 +111,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 difference = contradicted(tables, kind, shape.cells)
                 contradiction = contradiction or difference
         else:
-            devices += [
-                parsed for line in lines if (parsed := _row(title, line, strange)) is not None
-            ]
+            rows += [parsed for line in lines if (parsed := _row(title, line, strange)) is not None]
         for line in lines:
             if mention := _MENTION.match(line):
                 devices.append((int(mention.group(1)), Device()))
@@ -120,7 +119,10 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 index, key, value = field
                 if values.setdefault(index, {}).setdefault(key, value) != value:
                     devices.append((index, device({key: value})))
-    devices = [(index, device(fields)) for index, fields in values.items()] + devices
+    devices = [(index, device(fields)) for index, fields in values.items()] + rows + devices
+    contradiction = contradiction or rows_differ(index for index, _device in rows)
+    if any(_END not in output for output in text.split(_BANNER)[1:-1]):
+        findings.append(problems.truncated(subject, "an output begins before another has ended"))
     if unread:
         findings.append(problems.unread(subject, unread))
     if contradiction := contradiction or restated(devices) or _sizes_differ(text):

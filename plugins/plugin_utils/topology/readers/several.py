@@ -67,6 +67,7 @@ def outputs(texts: Iterable[str], subject: str, reader: Reader, one_file: bool =
     """
     result = Outputs(reader.name)
     difference: str | None = None
+    listed: dict[frozenset[str], set[int]] = {}
     for text in texts:
         documents = [item for item in json_documents(text) if reader.recognise(item)]
         own: Tables = {}
@@ -77,6 +78,9 @@ def outputs(texts: Iterable[str], subject: str, reader: Reader, one_file: bool =
             devices, findings = reader.document(document, part, subject)
             parsed += devices
             result.findings += findings
+            numbers = {index for index, _device in devices}
+            if one_file and listed.setdefault(_shape(document), numbers) != numbers:
+                difference = f"one document has {len(numbers)} GPUs and another of its kind has not"
             for kind, cells in part.items():
                 contradiction = contradiction or contradicted(own, kind, cells)
         if not documents:
@@ -92,6 +96,24 @@ def outputs(texts: Iterable[str], subject: str, reader: Reader, one_file: bool =
     if one_file and (difference := difference or restated(result.devices)):
         result.findings.append(problems.several(subject, difference))
     return result
+
+
+def _shape(document: Any) -> frozenset[str]:
+    """Return the names in a document or its first entry: they show which command printed it."""
+    first = document[0] if isinstance(document, list) and document else document
+    return frozenset(first if isinstance(first, Mapping) else ())
+
+
+def rows_differ(numbers: Iterable[int]) -> str | None:
+    """Return how the lists differ that rows of these GPUs are; a list begins where numbers fall."""
+    lists: list[list[int]] = []
+    for number in numbers:
+        if not lists or number <= lists[-1][-1]:
+            lists.append([])
+        lists[-1].append(number)
+    if len({tuple(rows) for rows in lists}) < 2:
+        return None
+    return f"one list has {len(lists[0])} GPUs and another {len(lists[-1])}"
 
 
 # What a GPU keeps while its host runs; everything else may change between two commands.

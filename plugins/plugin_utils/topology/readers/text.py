@@ -113,7 +113,8 @@ def hexadecimal(value: object, digits: int) -> str | None:
     if text is None or not re.fullmatch(r"(?:0[xX])?[0-9A-Fa-f]{1,16}", text):
         return None
     number = int(text, 16)
-    return f"{number:0{digits}x}" if number and len(f"{number:x}") <= digits else None
+    whole = digits > 4 or len(text) in (4, 6)  # an id of PCI is printed with all its digits
+    return f"{number:0{digits}x}" if number and whole and len(f"{number:x}") <= digits else None
 
 
 def unique_id(value: object) -> str | None:
