@@ -63,7 +63,12 @@ def read_output(name: str, made: str) -> str:
 
 def load_topology(name: str) -> Topology:
     """Return the topology in a file: evidence, a capture, or an archive of the KFD tree."""
-    return read(tree_text(name) if name.endswith(ENDINGS) else read_output(name, EVIDENCE), name)
+    return read(load_capture(name), name)
+
+
+def load_capture(name: str) -> str:
+    """Return the text of evidence, a capture, or an archive of the KFD tree."""
+    return tree_text(name) if name.endswith(ENDINGS) else read_output(name, EVIDENCE)
 
 
 def load_plan(name: str) -> Plan:

@@ -16,13 +16,29 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     ApiaryError,
     Finding,
     has_errors,
+    visible,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.explain import explain
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 from apiary.app import output
-from apiary.app.inputs import json_option, load_placement, load_plan, load_topology
-from apiary.app.output import echo, exit_code, file_name, print_document, report, show
+from apiary.app.inputs import (
+    json_option,
+    load_capture,
+    load_placement,
+    load_plan,
+    load_topology,
+)
+from apiary.app.output import (
+    echo,
+    exit_code,
+    file_name,
+    plain_table,
+    print_document,
+    report,
+    show,
+)
 from apiary.host.pictures import topology_svg
 from apiary.host.tables import topology_table
 from apiary.host.view import board_of
@@ -40,12 +56,16 @@ from apiary.host.view import board_of
     type=click.Path(),
     help="Colour by the replicas of this placement.",
 )
+@click.option(
+    "--explain", "explained", is_flag=True, help="Say which lines of one capture gave which fact."
+)
 @json_option
 def topology(
     captures: tuple[str, ...],
     svg: str | None,
     plan_file: str | None,
     placement_file: str | None,
+    explained: bool,
     as_json: bool,
 ) -> int:
     """Read evidence, or raw rocm-smi/amd-smi output, into a topology.
@@ -53,8 +73,13 @@ def topology(
     \b
     apiary topology evidence/gpu-001.json --svg host.svg
     apiary topology evidence/*.json --json > fleet.json
+    apiary topology rocm-smi.txt --explain
     rocm-smi --showtopo | apiary topology -
     """
+    if explained:
+        if len(captures) > 1 or svg or plan_file or placement_file:
+            raise click.UsageError("--explain takes one capture and no picture")
+        return _explain(captures[0], as_json)
     if plan_file and placement_file:
         raise click.UsageError("give --plan or --placement: a plan has its placement")
     placement: Placement | None = None
@@ -100,6 +125,23 @@ def topology(
         faulty = sum(has_errors(host.findings) for host in topologies)
         echo(_summary(len(captures), len(topologies), faulty, refused))
     return exit_code(findings)
+
+
+def _explain(name: str, as_json: bool) -> int:
+    """Print which lines of a capture gave what."""
+    reading = explain(load_capture(name), name)
+    if reading is None:
+        raise click.UsageError(f"{name} is a document of Apiary's; --explain is for tools' outputs")
+    if as_json:
+        print_document(reading)
+    else:
+        table = plain_table("lines", "", "gave", "text")
+        for item in reading.lines:
+            lines = str(item.first) if item.first == item.last else f"{item.first}-{item.last}"
+            table.add_row(lines, item.role, "\n".join(item.facts), visible(item.text))
+        show(table)
+    report(reading.topology.findings, as_json)
+    return exit_code(reading.topology.findings)
 
 
 def _beside(svg: Path, host: Topology, taken: set[str]) -> Path:
