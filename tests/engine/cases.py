@@ -128,6 +128,10 @@ ODD = (
     ("odd/sinks", Mistake()),
     ("odd/sinks", Mistake(env={OLD_NAME: "ROCM_AITER_FA"}, until="0.14.1")),
     ("odd/sinks", Mistake(args={"attention-backend": "ROCM_AITER_FA"})),
+    (
+        "odd/hybrid",
+        Mistake(limits={"max_num_seqs": 1024, "gpu_memory_utilization": 0.65}, size=1),
+    ),
     ("odd/dense-mla", Mistake()),
     ("odd/dense-mla", Mistake(args={"attention-backend": "TRITON_MLA", "block-size": 1})),
     (

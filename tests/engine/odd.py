@@ -45,6 +45,38 @@ SINKS: Config = {
     "vocab_size": 201088,
 }
 
+# Three layers of four recur; its cache at the least share of memory is small.
+HYBRID: Config = {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "model_type": "qwen3_next",
+    "decoder_sparse_step": 1,
+    "full_attention_interval": 4,
+    "head_dim": 256,
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 5120,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_value_head_dim": 128,
+    "max_position_embeddings": 262144,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 512,
+    "num_attention_heads": 16,
+    "num_experts": 512,
+    "num_experts_per_tok": 10,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 2,
+    "partial_rotary_factor": 0.25,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000000,
+    "shared_expert_intermediate_size": 512,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 151936,
+}
+
 
 def odd(known: Mapping[str, Config]) -> dict[str, Config]:
     """Return odd configs by name, most of them a known one with something changed."""
@@ -60,6 +92,7 @@ def odd(known: Mapping[str, Config]) -> dict[str, Config]:
     fbgemm = {"activation_scale_ub": 1200.0, "modules_to_not_convert": ["lm_head"]}
     return {
         "odd/sinks": SINKS,
+        "odd/hybrid": HYBRID,
         "odd/dense-mla": dense_mla,
         "odd/200-mla-heads": {
             key: value for key, value in many_heads.items() if key != "quantization_config"

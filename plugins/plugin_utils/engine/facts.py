@@ -21,6 +21,7 @@ from .flags import literals
 from .images import stack
 from .profiles import steps
 from .splits import splits
+from .states import states
 from .versions import order, parse_version
 
 
@@ -73,6 +74,7 @@ def facts(
         **model_facts(architecture, version),
         **features(architecture, deployment, version, gpu_facts(gpu).gfx or None),
         **splits(architecture, layout),
+        **states(architecture, deployment, gpu),
     }
     for name in (
         *("max_model_len", "max_num_batched_tokens", "max_num_seqs", "gpu_memory_utilization"),

@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     check_deployment,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known, read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import GIB, offload_gib
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import (
     Gpu,
@@ -23,6 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
     Topology,
 )
 
+from engine.odd import HYBRID
 from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, QWEN_VL, deployment
 
 NEW = "0.33.0"
@@ -211,3 +212,23 @@ def test_what_cannot_be_meant_is_refused(features):
     requested = dataclasses.replace(deployment(QWEN, NEW), features=Features(**features))
     (finding,) = check_deployment(requested)
     assert (finding.code, finding.subject) == ("DEPLOY-VALUE", f"features.{next(iter(features))}")
+
+
+@pytest.mark.parametrize(("share", "few"), [(0.9, False), (0.65, True)])
+def test_sequences_are_no_more_than_blocks_of_state(share, few):
+    hybrid = read_config(json.dumps(HYBRID), "hybrid")
+    assert hybrid.attention == "hybrid"
+
+    def tried(**limits):
+        limits = Limits(gpu_memory_utilization=share, **limits)
+        return made(architecture=hybrid, size=1, name="local/ours", limits=limits)
+
+    opened = flag(tried(), "--max-num-seqs")
+    assert (opened is not None) == few
+    if few:
+        assert 0 < int(opened) < 1024
+        (refused,) = tried(max_num_seqs=int(opened) + 1).refused
+        assert refused.rule == "VLLM-STATE-BLOCKS"
+        assert f"limits.max_num_seqs to {opened}" in refused.finding.remedy
+        assert not tried(max_num_seqs=int(opened)).refused
+    assert flag(made(size=1), "--max-num-seqs") is None
