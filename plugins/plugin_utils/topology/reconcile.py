@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import typing
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..documents import knowledge
 from ..findings import Finding
 from ..gpus import gpu_facts, model_of
 from . import problems
@@ -18,36 +19,12 @@ from .fabric import Fabric, fabric
 from .join import Entry, absences, join, order
 from .observation import Observation
 from .paths import corrected, links, without_access
-from .readers import amd_smi, bandwidth_test, kfd, lspci, pci, rocm_smi, rocminfo
+from .readers import amd_smi, kfd, pci, rocm_smi
 from .types import Gpu, NumaNode, Topology, gpu_keys
 
-# Whose word counts, per field; the kernel before the tools that read it.
-_TOOLS = (amd_smi.NAME, rocm_smi.NAME, rocminfo.NAME, bandwidth_test.NAME)
-_TRUST = {
-    "smi_index": (amd_smi.NAME, rocm_smi.NAME),
-    "kfd_node": (kfd.NAME, *_TOOLS),
-    "hip_ordinal": (amd_smi.NAME, rocminfo.NAME, bandwidth_test.NAME),
-    "render_node": (pci.NAME, kfd.NAME, amd_smi.NAME),
-    "card": (pci.NAME, amd_smi.NAME),
-    "oam_id": (amd_smi.NAME,),
-    "unique_id": (kfd.NAME, pci.NAME, *_TOOLS),
-    "device_id": (pci.NAME, kfd.NAME, lspci.NAME, *_TOOLS),
-    "virtual_function": (pci.NAME, lspci.NAME, amd_smi.NAME, rocm_smi.NAME),
-    "vram_bytes": (pci.NAME, kfd.NAME, amd_smi.NAME, rocm_smi.NAME),
-    "compute_partition": (pci.NAME, amd_smi.NAME, rocm_smi.NAME),
-    "memory_partition": (pci.NAME, amd_smi.NAME, rocm_smi.NAME),
-    "pci_path": (pci.NAME, lspci.NAME),
-}
-# PCI's numa_node is what the device reports; a NUMA node is what a tool computed (ROCm#4740).
-_NUMA = (
-    ("numa_affinity", "numa_node", pci.NAME),
-    ("numa_affinity", "affinity", amd_smi.NAME),
-    ("numa_affinity", "affinity", rocm_smi.NAME),
-    ("numa_node", "nearest CPU node", kfd.NAME),
-    ("numa_node", "node", amd_smi.NAME),
-    ("numa_node", "node", rocm_smi.NAME),
-    ("numa_node", "nearest CPU node", bandwidth_test.NAME),
-)
+_TOOLS = (amd_smi.NAME, rocm_smi.NAME)
+_TRUST: Mapping[str, Sequence[str]] = knowledge("sources.yml")["fields"]
+_NUMA: Sequence[Mapping[str, str]] = knowledge("sources.yml")["numa"]
 # Of a partition these describe the whole GPU, except in KFD.
 _OF_WHOLE_GPU = ("vram_bytes", "render_node", "card")
 
@@ -270,7 +247,7 @@ def _own_memory(entries: Sequence[Entry]) -> tuple[set[int], list[str]]:
         members = [entries[position] for position in group]
         if not address or len(group) < 2 or any(kfd.NAME in each.reported for each in members):
             continue
-        sizes = [_reported(each, [("vram_bytes", tool) for tool in _TOOLS[:2]]) for each in members]
+        sizes = [_reported(each, [("vram_bytes", tool) for tool in _TOOLS]) for each in members]
         values = [int(str(size[0][1])) for size in sizes if size]
         models = {model_of(str(name))[0] for each in members for name in each.any("device_id")}
         whole = gpu_facts(models.pop()).memory.gib if len(models) == 1 else None
@@ -299,7 +276,9 @@ def _gpu(
             # What the bus says describes the whole GPU; its tools often repeat that.
             fields = [(attribute, kfd.NAME), (attribute, amd_smi.NAME)]
             if name == "vram_bytes":
-                fields = [(attribute, source) for source in (kfd.NAME, *_TOOLS[: 2 * own_memory])]
+                fields = [
+                    (attribute, source) for source in (kfd.NAME, *(_TOOLS if own_memory else ()))
+                ]
         reported = _reported(entry, fields)
         if name == "hip_ordinal" and rank is not None:
             reported = [("the rank of its KFD node", rank), *reported]
@@ -308,7 +287,7 @@ def _gpu(
             values[name] = reported[0][1]
     numa = [
         (f"{source} {label}", value)
-        for name, label, source in _NUMA
+        for name, label, source in ((item["field"], item["label"], item["tool"]) for item in _NUMA)
         for _source, value in _reported(entry, [(name, source)])
         if not (guessed and name == "numa_node")
     ]

@@ -243,3 +243,21 @@ def test_an_unknown_column_is_named_once_and_loses_nothing(place):
         known = tuple(dataclasses.replace(gpu, kfd_node=None, hip_ordinal=None) for gpu in known)
     assert topology.gpus == known
     assert message(topology, "TOPO-UNREAD") == "not understood: the column 'XCP'"
+
+
+@pytest.mark.parametrize(
+    "edit", [lambda line: line + " ", lambda line: re.sub(r"(?<=\w)( =+)===$", r"\1", line)]
+)
+def test_rules_that_a_page_changed_are_not_cut(edit):
+    lines = rocm.concise(MESH, "6.1.1").splitlines()
+    lines[1:] = map(edit, lines[1:]) if edit("") else lines[1:]
+    topology = read("\n".join([edit(lines[0]), *lines[1:]]) + "\n", "t.txt")
+    assert len(topology.gpus) == 8
+    assert codes(topology, "error") == []
+
+
+def test_a_command_that_selects_an_id_is_no_damaged_row():
+    text = "$ lspci -d 1002:74a5 -PP\n" + system.lspci(MESH)
+    topology = read(text, "t.txt")
+    assert len(topology.gpus) == 8
+    assert codes(topology, "error") == []

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...documents import knowledge
 from ...findings import Finding
 from .. import problems
 from ..observation import Device, Observation
@@ -22,31 +23,8 @@ from .several import Devices, Reader, Tables, outputs
 from .text import bus_address, known, natural
 
 NAME = marks.AMD_SMI
-_OLD_TABLES = {
-    "link_accessibility": "access",
-    "link_type": "type",
-    "hops": "hops",
-    "weight": "weight",
-    "numa_bandwidth": "bandwidth",
-}
-_NEW_TABLES = {
-    "link_status": "access",
-    "link_type": "type",
-    "num_hops": "hops",
-    "weight": "weight",
-    "bandwidth": "bandwidth",
-}
-# Where lists of entries per GPU are kept; before 7.0 they stand alone, one document each.
-_LISTS = (
-    "gpu_data",
-    "gpu_info_list",
-    "xgmi_metric",
-    "link_port_status",
-    "link_status",
-    "current_partition",
-    "memory_partition",
-    "partition_profiles",
-)
+_FACTS: Mapping[str, Any] = knowledge("outputs.yml")["tools"][NAME]
+_OLD_TABLES, _NEW_TABLES, _LISTS = (_FACTS[name] for name in ("pairs", "links", "lists"))
 
 
 def recognise_json(document: Any) -> bool:

@@ -15,7 +15,7 @@ from ...findings import Finding
 from .. import problems
 from ..observation import CELL_CHECKS, Device
 from . import amd_smi_rows, amd_smi_xgmi
-from .several import Tables, contradicted, restated
+from .several import Tables
 from .text import (
     bus_address,
     hexadecimal,
@@ -63,7 +63,6 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     devices: list[tuple[int, Device]] = []
     findings: list[Finding] = []
     lines = text.splitlines()
-    contradiction: str | None = None
     unread: list[str] = []
     for title, body in _tables(lines):
         if not _PAIR_TABLES.match(title):
@@ -74,12 +73,12 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 message = f"a table of {len(header.split())} GPUs is without its title"
                 findings.append(problems.truncated(subject, message))
             continue
-        cells: Tables = {}
+        cells = Tables()
         matches, more = _pair_table(title, body, cells, subject)
         devices += matches
         findings += more
         for kind, values in cells.items():
-            contradiction = contradicted(tables, kind, values) or contradiction
+            tables.add(kind, values)
     blocks = _blocks(lines)
     devices += [(index, _block_device(values)) for index, values in blocks]
     if lost := _lost(blocks):
@@ -91,8 +90,6 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     matches, more = amd_smi_xgmi.read(lines, tables, subject)
     devices += matches
     findings += more
-    if contradiction := contradiction or restated(devices):
-        findings.append(problems.several(subject, contradiction))
     if unread:
         findings.append(problems.unread(subject, unread))
     failures = (_FAILURE.match(line) for line in lines if not _KEY.match(line))
@@ -292,8 +289,7 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
     cells: dict[tuple[int, str], set[int]] = {}
     seen: set[int] = set()
     disorder = False
-    contradiction: str | None = None
-    parsed: Tables = {}
+    parsed: list[tuple[str, tuple[int, int], str]] = []
     for line in lines:
         start, pair = _BLOCK.match(line), _KEY.match(line)
         if start:
@@ -311,17 +307,13 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
             if CELL_CHECKS[kind](value) is None and value != "0-0":
                 nonsense = value
             else:
-                contradiction = (
-                    contradicted(parsed, kind, {(index, number): value}) or contradiction
-                )
+                parsed.append((kind, (index, number), value))
     findings = []
     if disorder:
         message = "a GPU lists a pair twice under one title; the cells of all pairs are unknown"
         return [problems.truncated(subject, message)]
-    for kind_of, values in parsed.items():
-        contradiction = contradicted(tables, kind_of, values) or contradiction
-    if contradiction:
-        findings.append(problems.several(subject, contradiction))
+    for kind_of, ends, value in parsed:
+        tables.add(kind_of, {ends: value})
     count = max(map(len, cells.values()), default=0)
     short = {number for (number, _kind), others in cells.items() if len(others) < count}
     whole = len({number for number, _kind in cells} - short)

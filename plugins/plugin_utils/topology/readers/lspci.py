@@ -91,7 +91,9 @@ def _unread(text: str, subject: str) -> list[Finding]:
     lost = [
         match.group().strip()
         for match in _INSTINCT.finditer(text)
-        if match.start() not in read and model_of(match.group(1) or match.group(2) or _ANY)[0]
+        if match.start() not in read
+        and "lspci" not in match.group()  # the command, which may ask for an id
+        and model_of(match.group(1) or match.group(2) or _ANY)[0]
     ]
     if not lost:
         return []

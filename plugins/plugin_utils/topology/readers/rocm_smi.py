@@ -78,7 +78,7 @@ def _json_devices(document: Mapping[str, Any]) -> list[tuple[int, Device]]:
 
 
 def _json_tables(document: Mapping[str, Any]) -> Tables:
-    tables: Tables = {}
+    tables = Tables()
     system = document.get("system")
     for key, value in system.items() if isinstance(system, Mapping) else ():
         match = _PAIR.search(str(key))

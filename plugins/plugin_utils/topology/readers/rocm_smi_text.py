@@ -17,7 +17,7 @@ from ...findings import Finding
 from ...gpus import model_of
 from .. import problems
 from ..observation import CELL_CHECKS, Device, port_states
-from .several import Tables, contradicted, restated, rows_differ
+from .several import Tables, rows_differ
 from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id, virtual
 
 NAME = "rocm-smi"
@@ -85,7 +85,6 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     devices: list[tuple[int, Device]] = []
     findings: list[Finding] = []
     values: dict[int, dict[str, str]] = {}
-    contradiction: str | None = None
     sizes: dict[str, int] = {}
     unread: list[str] = []
     rows: list[tuple[int, Device]] = []
@@ -104,12 +103,11 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 findings.append(problems.truncated(subject, f"{where}: {shape.complaint}"))
             elif kind and sizes.setdefault(kind, shape.devices) != shape.devices:
                 other = f"the {kind} of {sizes[kind]} and also of {shape.devices} GPUs is in it"
-                contradiction = contradiction or other
+                tables.difference = tables.difference or other
             if shape.nonsense:
                 findings.append(problems.unreadable_cells(subject, where, shape.nonsense))
             if kind:
-                difference = contradicted(tables, kind, shape.cells)
-                contradiction = contradiction or difference
+                tables.add(kind, shape.cells)
         else:
             rows += [parsed for line in lines if (parsed := _row(title, line, strange)) is not None]
         for line in lines:
@@ -120,17 +118,16 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 if values.setdefault(index, {}).setdefault(key, value) != value:
                     devices.append((index, device({key: value})))
     devices = [(index, device(fields)) for index, fields in values.items()] + rows + devices
-    contradiction = contradiction or rows_differ(index for index, _device in rows)
+    tables.difference = tables.difference or rows_differ(index for index, _device in rows)
     if any(_END not in output for output in text.split(_BANNER)[1:-1]):
         findings.append(problems.truncated(subject, "an output begins before another has ended"))
     if unread:
         findings.append(problems.unread(subject, unread))
-    if contradiction := contradiction or restated(devices) or _sizes_differ(text):
-        findings.append(problems.several(subject, contradiction))
+    tables.difference = tables.difference or _sizes_differ(text)
     findings += _count_check(sections, devices, subject)
     if failure := _FAILURE.search(text):
         findings.append(problems.stopped(subject, NAME, failure.group(1), len(devices)))
-    if any(map(_shortened, text.splitlines())):
+    if _shortened(text):
         findings.append(problems.truncated(subject, "lines are cut at a terminal's width"))
     begun = _BANNER in text or any(title.lower() in _TABLES for title, _lines in sections)
     if begun and not _ended(text):
@@ -151,10 +148,15 @@ def _sizes_differ(text: str) -> str | None:
     return f"one output lists {min(counts)} GPUs and another {max(counts)}"
 
 
-def _shortened(line: str) -> bool:
-    """Say whether the right half of a title's rule is cut: it is as long as the left one."""
-    match = _TITLE.match(line)
-    return match is not None and len(match.group(1)) - len(match.group(2)) > 1
+def _shortened(text: str) -> bool:
+    """Return whether the right half of all titles' rules is cut: it is as long as the left one.
+
+    Where only some are, a page's author shortened them by hand.
+    """
+    halves = [
+        match.groups() for line in text.splitlines() if (match := _TITLE.match(line.rstrip()))
+    ]
+    return bool(halves) and all(len(left) - len(right) > 1 for left, right in halves)
 
 
 def _rule(line: str) -> str | None:

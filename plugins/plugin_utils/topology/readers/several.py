@@ -15,7 +15,24 @@ from .. import problems
 from ..observation import Device, Observation, merged, paths_from_cells, positions
 from .text import json_documents, known
 
-Tables = dict[str, dict[tuple[int, int], str]]
+
+class Tables(dict[str, dict[tuple[int, int], str]]):
+    """The cells of each kind of table; ``difference`` is how one of them is contradicted."""
+
+    difference: str | None = None
+
+    def add(self, kind: str, cells: Mapping[tuple[int, int], str]) -> None:
+        """Add a table's cells; of two statements the earlier one stands."""
+        before = self.setdefault(kind, {})
+        for pair, cell in cells.items():
+            old, new = known(before.get(pair)), known(cell)
+            if old is None:
+                before[pair] = cell
+            elif new is not None and old.upper() != new.upper():
+                message = f"the {kind} of GPU {pair[0]} and {pair[1]} is {old} and also {new}"
+                self.difference = self.difference or message
+
+
 Devices = list[tuple[int, Device]]
 
 
@@ -39,7 +56,7 @@ class Outputs:
 
     name: str
     devices: Devices = field(default_factory=list)
-    tables: Tables = field(default_factory=dict)
+    tables: Tables = field(default_factory=Tables)
     findings: list[Finding] = field(default_factory=list)
     absence: str | None = None
 
@@ -66,34 +83,33 @@ def outputs(texts: Iterable[str], subject: str, reader: Reader, one_file: bool =
     Of those in one file nothing but what they say shows that they are of one host.
     """
     result = Outputs(reader.name)
-    difference: str | None = None
     listed: dict[frozenset[str], set[int]] = {}
     for text in texts:
         documents = [item for item in json_documents(text) if reader.recognise(item)]
-        own: Tables = {}
-        contradiction: str | None = None
+        own = Tables()
         parsed: Devices = []
         for document in documents:
-            part: Tables = {}
+            part = Tables()
             devices, findings = reader.document(document, part, subject)
             parsed += devices
             result.findings += findings
             numbers = {index for index, _device in devices}
             if one_file and listed.setdefault(_shape(document), numbers) != numbers:
-                difference = f"one document has {len(numbers)} GPUs and another of its kind has not"
+                message = f"one document has {len(numbers)} GPUs and another of its kind has not"
+                own.difference = own.difference or message
             for kind, cells in part.items():
-                contradiction = contradiction or contradicted(own, kind, cells)
+                own.add(kind, cells)
         if not documents:
             parsed, findings = reader.text(text, own, subject)
             result.findings += findings
-        elif contradiction := contradiction or restated(parsed):
-            result.findings.append(problems.several(subject, contradiction))
+        if difference := own.difference or restated(parsed):
+            result.findings.append(problems.several(subject, difference))
         result.devices += parsed
-        # What two commands say differently is weighed elsewhere.
         for kind, cells in own.items():
-            difference = contradicted(result.tables, kind, cells) or difference
+            result.tables.add(kind, cells)
         result.absence = result.absence or reader.absence(text, documents)
-    if one_file and (difference := difference or restated(result.devices)):
+    # What two commands of evidence say differently is weighed elsewhere.
+    if one_file and (difference := result.tables.difference or restated(result.devices)):
         result.findings.append(problems.several(subject, difference))
     return result
 
@@ -129,16 +145,3 @@ def restated(devices: Iterable[tuple[int, Device]]) -> str | None:
             if value is not None and seen.setdefault((index, name), value) != value:
                 return f"GPU {index} has {name} {seen[index, name]} and also {value}"
     return None
-
-
-def contradicted(tables: Tables, kind: str, cells: Mapping[tuple[int, int], str]) -> str | None:
-    """Add a table's cells to ``tables``; return how it differs from an earlier one of its kind."""
-    message: str | None = None
-    before = tables.setdefault(kind, {})
-    for pair, cell in cells.items():
-        old, new = known(before.get(pair)), known(cell)
-        if old is None:
-            before[pair] = cell
-        elif new is not None and old.upper() != new.upper() and message is None:
-            message = f"the {kind} of GPU {pair[0]} and {pair[1]} is {old} and also {new}"
-    return message
