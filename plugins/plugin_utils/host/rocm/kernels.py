@@ -94,7 +94,9 @@ def _next(target: Target, state: HostState) -> tuple[str, ...]:
     """Return image and headers of the flavour, as repositories have them."""
     facts = target.system.facts
     headers, image = facts["meta_headers"], facts["meta_image"]
-    installed = [name.removeprefix(image) for name in meta_packages(target, state)]
+    whole = facts.get("meta_whole", image)
+    names = meta_packages(target, state)
+    installed = [name.removeprefix(image).removeprefix(whole) for name in names]
     flavours = [name for name in facts["flavours"] if (state.running or "").endswith(f"-{name}")]
     # cloud-amd64 ends with amd64, too; generic-hwe-24.04 is installed rather than generic.
     named = sorted(flavours, key=len)[-1:]

@@ -129,6 +129,14 @@ def test_a5_the_newest_kernel_of_the_flavour_comes_once_where_that_is_allowed():
     assert again.reboot
 
 
+def test_a5_an_installed_hwe_kernel_is_followed_by_one():
+    running = "6.17.0-5-generic"
+    machine = Machine(kernels=(running,), headers=(), packages={"linux-generic-hwe-24.04": "1"})
+    offered = ["linux-headers-generic", "linux-headers-generic-hwe-24.04"]
+    plan = planned(machine, offered, update_kernel=True)
+    assert plan.missing[0] == "linux-image-generic-hwe-24.04"
+
+
 def test_a9_releases_side_by_side_are_left_alone():
     machine = Machine().right()
     beside = {
