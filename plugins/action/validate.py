@@ -13,15 +13,14 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.vars.hostvars import HostVarsVars
 
 from ..plugin_utils.adapters import Deciding, warn
+from ..plugin_utils.checkpoint import read_checkpoint
 from ..plugin_utils.documents import knowledge, to_document
-from ..plugin_utils.files import read_text
 from ..plugin_utils.findings import ApiaryError
 from ..plugin_utils.fleet.templates import Templates
 from ..plugin_utils.fleet.validation.scope import Scope
 from ..plugin_utils.fleet.validation.types import HostVariables, PlainSecret
 from ..plugin_utils.fleet.validation.variables import known_names, validate
 from ..plugin_utils.host.role_options import ROLES, read_role
-from ..plugin_utils.model.config import read_config
 
 try:
     from ansible._internal._datatag._tags import Origin, VaultedValue
@@ -160,7 +159,7 @@ def _unread(hosts: list[HostVariables]) -> dict:
         if not isinstance(config, str):
             continue
         try:
-            read_config(read_text(config), config)
+            read_checkpoint(config)
         except ApiaryError as refusal:
             found[config] = refusal.findings[0]
     return found

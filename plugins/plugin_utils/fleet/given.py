@@ -16,12 +16,12 @@ from typing import Any
 
 from ansible import constants
 
+from ..checkpoint import read_checkpoint
 from ..deployment import Deployment
 from ..documents import from_document, to_document
 from ..evidence.bounds import bounded, check_size
 from ..files import read_text, write_text
 from ..findings import error
-from ..model.config import read_config
 from ..model.types import Architecture
 from ..plan.build import architecture_of
 from .applying import Pending
@@ -68,7 +68,7 @@ def known_architecture(deployment: Deployment, host: str) -> Architecture:
     """Return a deployment's model, by the config.json that it names or by what is known."""
     config = deployment.model.config
     if config:
-        return read_config(read_text(config), config)
+        return read_checkpoint(config)
     return architecture_of(deployment, host)
 
 

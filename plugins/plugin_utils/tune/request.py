@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..bench import workloads
+from ..checkpoint import read_checkpoint
 from ..deployment import Deployment
 from ..documents import from_document, to_document
-from ..files import read_text
 from ..findings import Finding, error
-from ..model.config import read_config
 from ..plan.build import architecture_of
 from ..plan.check import plan_of
 from ..plan.together import running_plans
@@ -81,7 +80,7 @@ def begun(requested: Question, hosts: Hosts, gone: list[str]) -> Tune:
     name, first = next(iter(hosts.items()))
     config = requested.deployment.model.config
     architecture = (
-        read_config(read_text(config), config)
+        read_checkpoint(config)
         if config
         else architecture_of(requested.deployment, requested.deployment.name)
     )

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable
@@ -13,11 +14,11 @@ from typing import Any, TypeVar
 
 import click
 import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.checkpoint import read_checkpoint
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
@@ -104,7 +105,7 @@ def load_architecture(deployment: Deployment, config_json: str | None, name: str
     """Return the model of a deployment: of the config.json given, else of its own, else known."""
     config = config_json or deployment.model.config
     if config:
-        return read_config(read_output(config, CONFIG), config)
+        return read_checkpoint(config, functools.partial(read_output, made=CONFIG))
     return architecture_of(deployment, name)
 
 

@@ -7,18 +7,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.checkpoint import read_checkpoint
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
     known,
-    read_config,
     read_json,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import (
@@ -36,7 +37,6 @@ from apiary.app.inputs import CONFIG, json_option, read_output
 from apiary.app.output import exit_code, grid, print_document, report, show
 
 _INDEX = "model.safetensors.index.json"
-_QUANTIZATION = "hf_quant_config.json"
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 _LISTED = 4  # of longer lists only how many
 
@@ -143,12 +143,7 @@ def read_model(name: str, index_file: str | None = None) -> tuple[Architecture, 
         shipped = known(name)
         if shipped is not None:
             return shipped, None
-    beside = path.with_name(_QUANTIZATION)
-    quantization = None
-    if name != "-" and beside.is_file():
-        read = read_json(read_text(str(beside)), str(beside))
-        quantization = read if isinstance(read, Mapping) else None
-    architecture = read_config(read_output(name, CONFIG), name, quantization)
+    architecture = read_checkpoint(name, functools.partial(read_output, made=CONFIG))
     if index_file is None and name != "-" and path.with_name(_INDEX).is_file():
         index_file = str(path.with_name(_INDEX))
     if index_file is None:
