@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ..documents import knowledge
 from .families import Reader, is_size
 from .layers import FULL, LINEAR, SLIDING, attention_kinds
 
@@ -42,7 +43,21 @@ def attention_details(keys: Reader, layers: int | None, latent: int | None) -> d
     details |= _kv_shared(keys, kinds)
     if "indexer_types" in keys.text and isinstance(keys.get("indexer_types"), list):
         details["indexer_layers"] = keys.get("indexer_types")[:layers].count("full")
+    details |= _index_cache(keys, details)
     return details
+
+
+def _index_cache(keys: Reader, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how many layers keep an indexer's keys, and the bytes of one token in each."""
+    own = keys.family.get("index_cache")
+    if own is not None:
+        return {"index_cache": {name: keys.formula(formula) for name, formula in own.items()}}
+    if not details.get("index_topk"):
+        return {}
+    size, scale = details["index_head_dim"], knowledge("models/memory.yml")["sparse_mla"]
+    layers = details.get("indexer_layers", details["attention_layers"][FULL])
+    each = None if size is None else size + scale["indexer_scale_bytes"]
+    return {"index_cache": {"layers": layers, "bytes": each}}
 
 
 def _window_key(keys: Reader) -> str:

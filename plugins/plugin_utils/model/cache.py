@@ -17,7 +17,6 @@ from typing import Any
 
 from ..deployment import Layout, Limits
 from ..documents import knowledge
-from .families import is_size
 from .types import Architecture
 from .weights import Split, split_of
 
@@ -32,18 +31,29 @@ def facts() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Group:
-    """Layers of one kind on one GPU: ``token_bytes`` a layer, or its ``state_bytes``."""
+    """Layers of one kind on one GPU: ``token_bytes`` a layer, or its ``state_bytes``.
+
+    ``index_bytes`` is what a token takes in the indexers of all the layers together.
+    """
 
     kind: str
     layers: int
     token_bytes: int = 0
     state_bytes: int = 0
+    index_bytes: int = 0
+
+    @property
+    def all_bytes(self) -> int:
+        """Return the bytes of one token in all the layers."""
+        return self.layers * self.token_bytes + self.index_bytes
 
 
 def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group] | None:
     """Return the layers that keep a cache, by kind; None when one is unknown."""
     details, split = architecture.details or {}, split_of(layout)
     counts = details.get("attention_layers")
+    if dtype == "auto":
+        dtype = (details.get("quantization") or {}).get("kv_cache", dtype)
     if counts is None or details.get("cache_unknown"):
         return None
     shared = details.get("kv_shared_layers") or {}
@@ -55,7 +65,10 @@ def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group
         size = _layer_bytes(architecture, kind, split.tensor, dtype)
         if size is None:
             return None
-        found.append(Group(kind, layers, token_bytes=size))
+        index = _index_bytes(details, split.pipeline) if kind == "full" else 0
+        if index is None:
+            return None
+        found.append(Group(kind, layers, token_bytes=size, index_bytes=index))
     if counts["linear"]:
         state = state_bytes(architecture, split)
         if state is None:
@@ -84,23 +97,19 @@ def _layer_bytes(architecture: Architecture, kind: str, size: int, dtype: str) -
 def _latent_bytes(
     details: dict[str, Any], latent: int, value: int | None, dtype: str
 ) -> int | None:
-    """Return the bytes of one token's latent, which lies on every GPU, with its indexer's key."""
+    """Return the bytes of one token's latent, which lies on every GPU."""
     rope, sparse = details.get("qk_rope_head_dim"), details.get("index_topk") is not None
     if sparse and dtype == "fp8_ds_mla":
-        entry = int(facts()["sparse_mla"]["fp8_ds_mla_bytes"])
-    elif value is None or rope is None:
+        return int(facts()["sparse_mla"]["fp8_ds_mla_bytes"])
+    return None if value is None or rope is None else int((latent + rope) * value)
+
+
+def _index_bytes(details: dict[str, Any], stages: int) -> int | None:
+    """Return the bytes of one token's index keys in all layers of a pipeline stage."""
+    own = details.get("index_cache", {"layers": 0, "bytes": 0})
+    if None in own.values():
         return None
-    else:
-        entry = int((latent + rope) * value)
-    if not sparse:
-        return entry
-    indexer = details.get("index_head_dim")
-    if not is_size(indexer):
-        return None
-    scale: int = facts()["sparse_mla"]["indexer_scale_bytes"]
-    layers, own = details["attention_layers"]["full"], details.get("indexer_layers")
-    part = 1.0 if own is None or not layers else own / layers
-    return entry + math.ceil((indexer + scale) * part)
+    return int(math.ceil(own["layers"] / stages) * own["bytes"])
 
 
 def state_bytes(architecture: Architecture, split: Split) -> int | None:
@@ -123,16 +132,10 @@ def kv_bytes_per_token(architecture: Architecture, layout: Layout, dtype: str) -
 
     Only layers that attend fully grow with the sequence; windows and recurrent state do not.
     """
-    details = architecture.details or {}
-    counts = details.get("attention_layers")
-    if counts is None or details.get("cache_unknown"):
+    found = groups(architecture, layout, dtype)
+    if found is None:
         return None
-    full = counts["full"] - (details.get("kv_shared_layers") or {}).get("full", 0)
-    if full <= 0:
-        return 0
-    split = split_of(layout)
-    size = _layer_bytes(architecture, "full", split.tensor, dtype)
-    return None if size is None else size * math.ceil(full / split.pipeline)
+    return sum(group.all_bytes for group in found if group.kind == "full")
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ def pages(architecture: Architecture, layout: Layout, limits: Limits, length: in
         return None
     if [group.kind for group in found] == ["full"]:
         # One kind only: blocks of 16 tokens waste less than a sequence's last block.
-        return Pages(found[0].token_bytes * found[0].layers, length, 0)
+        return Pages(found[0].all_bytes, length, 0)
     window = (architecture.details or {}).get("sliding_window")
     if window is None and any(group.kind == "sliding" for group in found):
         return None

@@ -28,6 +28,7 @@ _MTP = (
     *("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
     *("num_mtp_layers", "mtp_num_layers"),
 )
+_ACTIVATIONS = ("hidden_act", "hidden_activation", "mlp_hidden_act")
 # What a family says of its norms, or else.
 _NORMS = (("norms_per_layer", 2), ("norm_bias", False), ("final_norm", True))
 # Keys that no weight's shape depends on; the format of the weights is judged by itself.
@@ -57,7 +58,7 @@ def read_config(
 def read_json(text: str, subject: str) -> Any:
     """Return the JSON of a file that comes with a model; raises ApiaryError MODEL-NOT-JSON."""
     try:
-        value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        value = json.loads(text, parse_constant=str, parse_float=_finite)
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except json.JSONDecodeError as problem:
         message = f"line {problem.lineno}, column {problem.colno}: {problem.msg}"
@@ -72,12 +73,14 @@ def read_json(text: str, subject: str) -> Any:
     raise error("MODEL-NOT-JSON", subject, message)
 
 
-def _finite(number: str) -> float:
-    """Return a number of the file; raises ValueError for what JSON, or a float, cannot hold."""
+def _finite(number: str) -> float | str:
+    """Return a number of the file, or its text where no float can hold it.
+
+    vLLM and transformers read NaN and Infinity, too, which NVIDIA's configs have; as a text none
+    is taken for a dimension, and our own documents stay JSON.
+    """
     value = float(number)
-    if not math.isfinite(value):
-        raise ValueError(f"{number[:60]} is not a finite number")
-    return value
+    return value if math.isfinite(value) else number[:60]
 
 
 def known(name: str) -> Architecture | None:
@@ -105,7 +108,7 @@ def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
         raise error("MODEL-NO-TYPE", subject, "neither model_type nor architectures is there")
     keys, is_known = reader(config, model_type, subject)
     result = _described(keys, model_type)
-    details = dict(result.details or {})
+    details = {**(result.details or {}), **_classes(config, first)}
     if is_known:
         details |= _formula_sizes(keys, result)
     else:
@@ -122,13 +125,22 @@ def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
     )
 
 
+def _classes(config: Mapping[str, Any], first: Any) -> dict[str, Any]:
+    """Return the class that the config names, and whether its configuration lies beside it."""
+    beside = config.get("auto_map")
+    code = isinstance(beside, Mapping) and "AutoConfig" in beside
+    found = {"class": first if isinstance(first, str) else None, "remote_code": code or None}
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def _formula_sizes(keys: Reader, result: Architecture) -> dict[str, Any]:
     """Return the towers' parameters and the modules that formulas state, if all are known."""
     towers_size = towers.parameters(keys, result)
     extras = extra_modules(keys, result)
     if towers_size is None or extras is None or keys.wrong_keys - _BESIDE_WEIGHTS:
         return {}  # a shape cannot be read, so no module's parameters are sure
-    return {"vision_parameters": towers_size, **extras}
+    sharding = keys.family.get("tower_sharding")
+    return {"vision_parameters": towers_size, "vision_sharding": sharding, **extras}
 
 
 def _unknown_parts(result: Architecture) -> str:
@@ -164,6 +176,7 @@ def _described(keys: Reader, model_type: str) -> Architecture:
         "quantization": quantized,
         "rope_scaling": rope_scaling(keys),
         "audio": towers.hears(keys),
+        "activation": next(filter(None, map(keys.words, _ACTIVATIONS)), None),
     }
     count = found.count
     unreadable = keys.wrong_keys & DECISIVE
@@ -204,6 +217,10 @@ def _quantized(keys: Reader, layers: int | None) -> dict[str, Any] | None:
     if given is None and keys.has(key):
         return dict(quantization.UNKNOWN)
     quantized = quantization.read(given, layers)
+    own = keys.family.get("expert_format", {})
+    if quantized is not None and keys.get(own.get("key", "")) in own.get("formats", ()):
+        method = own["formats"][keys.get(own["key"])]
+        quantized = quantization.with_experts(quantized, method, keys.family["module"])
     if quantized is not None and not quantization.is_understood(quantized):
         keys.wrong("quantization_config", "a known format", quantized["method"])
     return quantized

@@ -296,6 +296,6 @@ def reader(config: Mapping[str, Any], model_type: str, subject: str) -> tuple[Re
         inner = family_of(outer["text"])
     family = inner if inner is not None else outer
     known = bool(family) and bool(outer or text is config)
-    if "towers" in outer:
-        family = {**family, "towers": outer["towers"]}
+    own: dict[str, Any] = {key: outer[key] for key in ("towers", "tower_sharding") if key in outer}
+    family = {**family, **own}
     return Reader(subject, holder, text, family), known

@@ -38,7 +38,7 @@ def experts(keys: Reader, layers: int | None) -> Experts:
     kinds = None if layers is None else ffn_kinds(keys, facts["dense_layers"], layers)
     dense = None if kinds is None else kinds.count(DENSE)
     shared, shared_size = _shared(keys, facts.get("shared"), size)
-    per_token = keys.integer(facts["top_k"], needed=True)
+    per_token = _width(keys, facts["top_k"])
     if count is not None and per_token is not None and per_token > count:
         keys.wrong(facts["top_k"], f"at most {count}", per_token)
         per_token = None
@@ -49,6 +49,9 @@ def experts(keys: Reader, layers: int | None) -> Experts:
         else None,
         "dense_layers": dense,
         "moe_layers": None if kinds is None else kinds.count(MOE),
+        "first_moe_layer": kinds.index(MOE)
+        if kinds and len(kinds) == layers and MOE in kinds
+        else 0,
         "shared_expert_intermediate_size": shared_size,
         "shared_expert_gate": bool(facts.get("shared_gate")),
         **{name: bool(facts.get(name)) for name in ("router_bias", "expert_bias")},

@@ -29,7 +29,7 @@ class Module:
     them; () for what is never quantized. Sharding: vocabulary, tensor and experts are 1/TP a GPU,
     kv_heads at least one of ``parts`` heads a GPU, groups likewise (Mamba 2), replicated a full
     copy on each. ``active`` is False for what no text token passes through: lookup tables and
-    experts that are not for text.
+    experts that are not for text. No layer before ``first`` has the module.
     """
 
     kind: str
@@ -39,6 +39,7 @@ class Module:
     names: tuple[str, ...] = ()
     parts: int | None = None
     active: bool = True
+    first: int = 0
 
 
 def modules(architecture: Architecture) -> tuple[Module, ...] | None:
@@ -71,7 +72,8 @@ def _all(architecture: Architecture) -> Iterator[Module]:
     yield from _stated(facts["rest"], whole, details)
     for entry in details["formula_modules"]:
         yield Module(**{**entry, "names": tuple(entry["names"])})
-    yield Module("vision", "tensor", details["vision_parameters"], active=False)
+    sharding: Sharding = details.get("vision_sharding") or "tensor"
+    yield Module("vision", sharding, details["vision_parameters"], active=False)
 
 
 def _stated(
@@ -124,6 +126,7 @@ def module(entry: Mapping[str, Any], value: Value) -> Module:
         tuple(entry.get("names", ())),
         evaluate(entry["parts"], value) if "parts" in entry else None,
         entry.get("active", True),
+        evaluate(entry.get("first", 0), value),
     )
 
 

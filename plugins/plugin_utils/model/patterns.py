@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 _NUMBER = r"[0-9]{1,12}"
 _INDEX = re.compile(rf"(?<=\.){_NUMBER}(?=\.|$)")
+_ROOTS = {"backbone": "model"}  # Nemotron-H
 _MOST_LAYERS = 4096  # no model has more; a regular expression is tried for each
 
 
@@ -39,40 +40,42 @@ def condense(patterns: Iterable[str], layers: int | None) -> list[str]:
     ]
 
 
-def named_layers(names: Iterable[str], patterns: Iterable[str], layers: int) -> int:
-    """Return for how many of ``layers`` layers the ``patterns`` name one of ``names``.
+def named_layers(names: Iterable[str], patterns: Iterable[str], layers: int, first: int = 0) -> int:
+    """Return for how many of ``layers`` layers, none before ``first``, patterns name a module.
 
     ``names`` are module paths with `*` in place of the layer; a pattern is a full path, a part
     of one, a path with `*`, or `re:` and a regular expression over the path.
     """
-    return _named_layers(tuple(names), tuple(patterns), layers)
+    return _named_layers(tuple(names), tuple(patterns), layers, first)
 
 
 @functools.lru_cache(maxsize=4096)
-def _named_layers(names: tuple[str, ...], patterns: tuple[str, ...], layers: int) -> int:
+def _named_layers(
+    names: tuple[str, ...], patterns: tuple[str, ...], layers: int, first: int
+) -> int:
     hit: set[int] = set()
     paths = [name.split(".") for name in names]
     for pattern in patterns:
         if pattern.startswith("re:"):
-            hit |= _matched(pattern[3:], names, layers)
+            hit |= _matched(pattern[3:], names, range(first, first + layers))
             continue
-        parts = [part for part in pattern.split(".") if part != "language_model"]
+        parts = [_ROOTS.get(part, part) for part in pattern.split(".") if part != "language_model"]
         for path in paths:
             found = _within(parts, path)
             if found == -1:
                 return layers
             if found is not None:
                 hit.add(found)
-    return min(len(hit), layers)
+    return min(sum(layer >= first for layer in hit), layers)
 
 
-def _matched(expression: str, names: tuple[str, ...], layers: int) -> set[int]:
+def _matched(expression: str, names: tuple[str, ...], layers: range) -> set[int]:
     """Return the layers whose path the expression matches from its start, as vLLM matches it."""
     try:
         match = re.compile(expression).match
         return {
             layer
-            for layer in range(min(layers, _MOST_LAYERS))
+            for layer in layers[:_MOST_LAYERS]
             if any(match(name.replace("*", str(layer), 1).replace("*", "0")) for name in names)
         }
     except (re.error, OverflowError, RecursionError):
@@ -81,11 +84,11 @@ def _matched(expression: str, names: tuple[str, ...], layers: int) -> set[int]:
 
 def _within(parts: list[str], path: list[str]) -> int | None:
     """Return the layer a pattern names within the path, -1 for all of them, None for no match."""
-    number = re.compile(_NUMBER).fullmatch
+    number = re.compile(rf"{_NUMBER}|0\*").fullmatch  # no other layer begins with 0
     for start in range(len(path) - len(parts) + 1):
         pairs = list(zip(parts, path[start : start + len(parts)], strict=True))
         if all(_same(part, own) or (own == "*" and number(part)) for part, own in pairs):
-            layers = [int(part) for part, own in pairs if own == "*" and number(part)]
+            layers = [int(part.strip("*")) for part, own in pairs if own == "*" and number(part)]
             return layers[0] if layers else -1
     return None
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ _IGNORE = (
     "llm_int8_skip_modules",
 )
 Scheme = dict[str, Any]
+_EXPERT = re.compile(r"experts\.[0-9]{1,6}(?=\.)")
 
 
 def _format(method: Any) -> Mapping[str, Any]:
@@ -34,9 +36,10 @@ def _format(method: Any) -> Mapping[str, Any]:
 def read(config: Mapping[str, Any] | None, layers: int | None) -> Scheme | None:
     """Return the quantization of a model of ``layers`` layers, or None for an unquantized one.
 
-    `method`, `bits`, `block` ([rows, columns]), `group`, `zero_point`, `scale_bytes` and `ignore`
-    (module patterns); what the config does not say is None or left out. A format with several
-    schemes has them under `schemes`, each with its `targets`, and no bits of its own.
+    `method`, `bits`, `block` ([rows, columns]), `group`, `zero_point`, `scale_bytes`, `ignore`
+    (module patterns) and `kv_cache` (its format); what the config does not say is None or left
+    out. A format with several schemes has them under `schemes`, each with its `targets`, and no
+    bits of its own; `algorithm` names what ModelOpt mixes.
     """
     if not isinstance(config, Mapping) or not config:
         return None
@@ -53,7 +56,20 @@ def read(config: Mapping[str, Any] | None, layers: int | None) -> Scheme | None:
         "group": facts.get("group"),
         "ignore": condense(_ignored(config), layers),
     }
-    return result | (_DIALECTS[facts["dialect"]](config) if "dialect" in facts else {})
+    return (
+        result
+        | (_DIALECTS[facts["dialect"]](config) if "dialect" in facts else {})
+        | _cache(config)
+    )
+
+
+def with_experts(quantization: Scheme, method: str, module: str) -> Scheme:
+    """Return a quantization whose experts, below ``module``, are in a format of their own."""
+    own = _format(method)
+    experts = {"targets": [f"{module}.experts"], "bits": own["bits"], "group": own["group"]}
+    others = {key: quantization[key] for key in ("bits", "block", "group")}
+    scales = {"scale_bytes": own["group_scale_bytes"]}
+    return quantization | {"schemes": [experts | scales, {"targets": ["Linear"], **others}]}
 
 
 def online(method: str) -> Scheme | None:
@@ -64,6 +80,18 @@ def online(method: str) -> Scheme | None:
     block = [128, 128] if facts["online"] == "block" else None
     own = {"bits": facts["bits"], "block": block, "group": facts.get("group")}
     return {**UNKNOWN, "method": method, **own}
+
+
+def _cache(config: Mapping[str, Any]) -> Scheme:
+    """Return the KV cache format that a checkpoint brings scales for, which `auto` then means."""
+    sources = (_mapping(config.get("quantization")), config)
+    named = (
+        source.get(key) for key in ("kv_cache_scheme", "kv_cache_quant_algo") for source in sources
+    )
+    given = next(filter(None, named), None)
+    if isinstance(given, Mapping) and given.get("num_bits") == 8 and given.get("type") == "float":
+        given = "FP8"
+    return {"kv_cache": "fp8"} if str(given).upper() == "FP8" else {}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -165,10 +193,33 @@ def _quark(config: Mapping[str, Any]) -> Scheme:
 
 
 def _modelopt(config: Mapping[str, Any]) -> Scheme:
-    if isinstance(config.get("config_groups"), Mapping):
-        return _compressed_tensors(config)
     inner = config.get("quantization")
     source = inner if isinstance(inner, Mapping) else config
+    if isinstance(source.get("quantized_layers"), Mapping):
+        return _mixed(source["quantized_layers"])
+    if isinstance(config.get("config_groups"), Mapping):
+        return _compressed_tensors(config)
+    return _algorithm(source)
+
+
+def _mixed(layers: Mapping[str, Any]) -> Scheme:
+    """Return the schemes of MIXED_PRECISION: an algorithm for each module, by its name."""
+    targets: dict[str, dict[str, None]] = {}
+    schemes: dict[str, Scheme] = {}
+    names = set()
+    for name, entry in layers.items():
+        found = _algorithm(_mapping(entry))
+        names.add(str(_mapping(entry).get("quant_algo")).upper())
+        schemes[str(found)] = {"bits": None, **found}
+        module = _EXPERT.sub("experts.*", name[max(0, name.find("layers.")) :])
+        targets.setdefault(str(found), {})[module] = None
+    return {
+        "algorithm": next((name for name in sorted(names) if name.startswith("W4A16")), "mixed"),
+        "schemes": [{"targets": list(targets[key]), **schemes[key]} for key in schemes],
+    }
+
+
+def _algorithm(source: Mapping[str, Any]) -> Scheme:
     algorithms = knowledge("models/memory.yml")["modelopt_algorithms"]
     scheme: Scheme = {**algorithms.get(str(source.get("quant_algo", "")).upper(), {})}
     if scheme.get("group"):
@@ -208,21 +259,22 @@ def _scheme_bytes(scheme: Mapping[str, Any], facts: Mapping[str, Any]) -> float 
 
 
 def module_bytes(
-    quantization: Mapping[str, Any] | None, names: tuple[str, ...], layers: int
+    quantization: Mapping[str, Any] | None, names: tuple[str, ...], layers: int, first: int = 0
 ) -> float | None:
     """Return the bytes of one weight of a module, over its layers on average; None if unknown.
 
-    ``names`` are the module's checkpoint paths; one without is never quantized.
+    ``names`` are the module's checkpoint paths; one without is never quantized. No layer before
+    ``first`` has it.
     """
     plain = plain_bytes()
     if quantization is None or not names:
         return plain
     facts = _format(quantization.get("method"))
-    left = layers - named_layers(names, quantization["ignore"], layers)
+    left = layers - named_layers(names, quantization["ignore"], layers, first)
     total = plain * (layers - left)
     for scheme in quantization.get("schemes") or [{**quantization, "targets": ["Linear"]}]:
         general = "Linear" in scheme["targets"]
-        hit = left if general else min(left, named_layers(names, scheme["targets"], layers))
+        hit = left if general else min(left, named_layers(names, scheme["targets"], layers, first))
         each = _scheme_bytes(scheme, facts)
         if hit and each is None:
             return None

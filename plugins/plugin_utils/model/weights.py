@@ -84,6 +84,22 @@ def share(module: Module, architecture: Architecture, split: Split) -> float:
     return 1.0 / size
 
 
+def _padding(architecture: Architecture, split: Split) -> float:
+    """Return what experts grow by, because their kernels take columns in whole steps only.
+
+    `expert_steps` is set where the engine is known (engine/kernels.py).
+    """
+    details = architecture.details or {}
+    steps, width = details.get("expert_steps"), details.get("moe_intermediate_size")
+    hidden = details.get("expert_input_size") or architecture.hidden_size
+    if not steps or not width or not hidden:
+        return 1.0
+    part = width if split.whole_experts else width / split.tensor
+    step: int = steps["small"] if part <= steps.get("small_until", 0) else steps["width"]
+    rows: int = math.ceil(hidden / steps.get("hidden", 1)) * steps.get("hidden", 1)
+    return float(math.ceil(part / step) * step / part * rows / hidden)
+
+
 def by_module(architecture: Architecture, layout: Layout) -> tuple[ModuleMemory, ...] | None:
     """Return every kind of module with its bytes on the fullest GPU; None if one is unknown.
 
@@ -98,15 +114,21 @@ def by_module(architecture: Architecture, layout: Layout) -> tuple[ModuleMemory,
     scheme = (architecture.details or {}).get("quantization")
     plain = quantization.plain_bytes()
     ends = _lighter_ends(kinds) if split.pipeline > 1 else frozenset()
+    dimensions = (architecture.details or {}).get("attention_dimensions") or {}
+    values_are_keys = dimensions.get("full", {}).get("values_are_keys")
     result = []
     for module in kinds:
-        each = quantization.module_bytes(scheme, module.names, module.layers)
+        each = quantization.module_bytes(scheme, module.names, module.layers, module.first)
         if each is None:
             return None
         size = module.parameters * share(module, architecture, split) * each
+        if module.sharding == "experts":
+            size *= _padding(architecture, split)
         if module.kind == "kv_b":
             # vLLM keeps 16-bit copies of the two absorbed projections made from kv_b.
             size += module.parameters * plain / split.tensor
+        if module.kind == "kv" and values_are_keys:
+            size *= 2  # vLLM loads the keys' projection as that of the values, too
         if module.kind in ends:
             size = 0.0
         elif module.kind not in _ENDS:
@@ -142,7 +164,7 @@ def checkpoint_bytes(architecture: Architecture) -> int | None:
         return None
     total = 0.0
     for module in kinds:
-        each = quantization.module_bytes(scheme, module.names, module.layers)
+        each = quantization.module_bytes(scheme, module.names, module.layers, module.first)
         if each is None:
             return None
         number = module.parameters
