@@ -67,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--draws", type=int, default=1, help="cases for each model and layout")
     result.add_argument("--only", default="", help="cases with this in their name")
     result.add_argument("--turns", type=int, default=0, help="so many, by the commit's turn")
+    result.add_argument("--configs", type=Path, help="a directory of more NAME_config.json")
     result.add_argument("--jobs", type=int, default=2, help="releases at once")
     result.add_argument(
         "--optional", action="store_true", help="say so and end with 0 where it cannot be had"
@@ -80,7 +81,7 @@ def judge(arguments: argparse.Namespace) -> int:
     env = environment(HOME)
     releases = chosen(arguments.versions, env, arguments.turns)
     places = {version: sources(version, HOME, env) for version in releases}
-    known = models(HOME, real=not arguments.small)
+    known = models(HOME, real=not arguments.small, more=arguments.configs)
     say(f"{len(releases)} releases judge on 8 × {arguments.gpu}: {', '.join(releases)}")
     with ThreadPoolExecutor(arguments.jobs) as pool:
         results = list(
@@ -147,12 +148,14 @@ def hear(
     fit = {name: model for name, model in known.items() if model.fits(version)}
     layouts = cases.SMALL_LAYOUTS if arguments.small else cases.LAYOUTS
     mistaken = MISTAKEN[:2] if arguments.small else MISTAKEN
+    whole = [fit[name] for name in mistaken] if arguments.small else fit.values()
     put = cases.distinct(
         [
             *(cases.golden(version, fit) if gpu == "MI325X" else ()),
             *cases.generated(version, fit.values(), gpu, arguments.draws, layouts),
             *cases.mistaken(version, fit, mistaken, gpu, arguments.small),
             *upstream.commands(version, gpu, upstream.models(HOME), arguments.small),
+            *cases.measured(version, whole, gpu),
         ]
     )
     put = [case for case in put if arguments.only in case.id]

@@ -19,10 +19,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_fa
 from packaging.requirements import Requirement
 
 from engine.cases import Case
-from engine.environment import Environment, UnavailableError, pinned
+from engine.environment import Environment, UnavailableError
 
 JUDGE = Path(__file__).parent / "inside" / "judge.py"
 GPUS = 8
+# Of transformers 5; a release that takes none of them wants a 4.
+FIVES = tuple(f"5.{minor}.0" for minor in range(40))
 # Compute units, as ROCm's GPU specifications have them; the rest is in knowledge/gpus.
 COMPUTE_UNITS = {"MI300X": 304, "MI325X": 304, "MI355X": 256}
 
@@ -35,7 +37,14 @@ def opinions(
         "count": GPUS,
         "gpus": {gpu: node_gpu(gpu)},
         "cases": [
-            {"id": case.id, "gpu": gpu, "argv": case.argv, "env": dict(case.env)} for case in cases
+            {
+                "id": case.id,
+                "gpu": gpu,
+                "argv": case.argv,
+                "env": dict(case.env),
+                "whole": case.memory is not None,
+            }
+            for case in cases
         ],
     }
     with tempfile.TemporaryDirectory() as cache, log.open("w") as complaints:
@@ -59,11 +68,16 @@ def opinions(
 
 
 def needs_transformers_4(sources: Path) -> bool:
-    """Say whether a release asks for a transformers older than the environment's."""
+    """Return whether a release asks for a transformers 4; of 5 the environment's own serves.
+
+    A release may bound it to less than ours (`<5.18`); its code takes a newer 5.x all the same.
+    """
     (metadata,) = sources.glob("*.dist-info")
     needs = [Requirement(text) for text in PathDistribution(metadata).requires or ()]
-    ours = pinned("transformers")
-    return any(need.name == "transformers" and ours not in need.specifier for need in needs)
+    return any(
+        need.name == "transformers" and not any(map(need.specifier.contains, FIVES))
+        for need in needs
+    )
 
 
 def node_gpu(name: str) -> dict[str, Any]:

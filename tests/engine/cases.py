@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import random
@@ -21,9 +22,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     ModelSpec,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import profiles
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.kernels import as_loaded
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import groups
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import weights_bytes
 
 from engine.environment import ROOT
 from engine.models import Model
@@ -32,6 +38,7 @@ GOLDEN = ROOT / "tests" / "golden" / "recipes"
 # TP and expert parallelism; what a model has no experts for, or cannot be split by, is refused.
 LAYOUTS = ((8, False), (8, True), (4, False), (4, True), (2, False), (1, False), (3, False))
 SMALL_LAYOUTS = ((8, True), (8, False), (4, False))
+WHOLE_LAYOUTS = (8, 4)
 KV_DTYPES = ("auto", "auto", "fp8", "fp8", "bfloat16", "fp8_e5m2")
 CONTEXTS = (None, None, 8192, 32768)
 AITER_OFF = 6  # every sixth
@@ -42,7 +49,8 @@ class Case:
     """One command. ``refused`` has the rules that refuse it, with the stage each one names.
 
     ``backend`` is the attention backend that the recipe says vLLM will choose; None where it does
-    not say.
+    not say. ``memory`` are Apiary's bytes on a GPU of a model that is built whole: weights, and KV
+    cache by kind of layer as inside/memory.py has them; None in it is not known.
     """
 
     id: str
@@ -51,6 +59,7 @@ class Case:
     env: Mapping[str, str]
     backend: str | None = None
     refused: tuple[tuple[str, str | None], ...] = ()
+    memory: Mapping[str, float | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +160,15 @@ ODD = (
     ("odd/fbgemm-fp8", Mistake()),
     ("odd/fbgemm-fp8", Mistake(args={"allow-deprecated-quantization": None})),
     ("odd/new-class", Mistake(until="0.20.2")),
+    ("odd/no-gate", Mistake(env={"VLLM_ROCM_USE_AITER_MOE": 1})),
+    ("odd/four-mamba-groups", Mistake()),
+    ("odd/own-configuration", Mistake()),
+    ("odd/code-beside", Mistake()),
+    ("odd/w4a16", Mistake()),
+    ("odd/mxfp4-situ", Mistake()),
+    ("odd/nvfp4-clamped", Mistake()),
+    ("odd/compressed-cache", Mistake()),
+    ("odd/compressed-cache", Mistake(limits={"kv_cache_dtype": "bfloat16"})),
     (
         "odd/10-kv-heads",
         Mistake(args={"distributed-executor-backend": "ray"}, size=2, nodes=2),
@@ -199,6 +217,40 @@ def generated(
                 profile=profile,
             ),
         )
+
+
+def measured(
+    version: str, models: Iterable[Model], gpu: str, layouts: Any = WHOLE_LAYOUTS
+) -> Iterator[Case]:
+    """Yield each model whole, so that vLLM's own tensors say how much memory it takes.
+
+    Experts that tensor parallelism cannot split are left whole.
+    """
+    known = resolve_version(version, None).version
+    for model, size in itertools.product(models, layouts):
+        for whole_experts in (False, True):
+            layout = Layout(size, 1, whole_experts)
+            (case, *_none) = _assessed(
+                f"{model.name} TP{size}{' EP' if whole_experts else ''} whole",
+                model,
+                gpu,
+                _deployment(model, version, layout, Limits()),
+            )
+            if not case.refused:
+                loaded = as_loaded(model.architecture, known, gpu, case.env)
+                memory = _memory(loaded, layout)
+                yield dataclasses.replace(case, memory=memory)
+                break
+
+
+def _memory(architecture: Architecture, layout: Layout) -> dict[str, float | None]:
+    layers = groups(architecture, layout, "auto")
+    sizes: dict[str, float | None] = dict.fromkeys(("full", "sliding", "linear"), 0)
+    for group in layers or ():
+        sizes[group.kind] = group.all_bytes or group.layers * group.state_bytes
+    if layers is None:
+        sizes = dict.fromkeys(sizes, None)
+    return {"weights": weights_bytes(architecture, layout), **sizes}
 
 
 def mistaken(

@@ -12,6 +12,7 @@ import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -23,15 +24,25 @@ from engine.odd import Config, odd
 from support.shared import SHARED
 
 MAKE_MODEL = ROOT / "tests" / "lab" / "real_vllm" / "make_model.py"
+CONFIGS = Path(__file__).parent / "configs.yml"
 REAL = SHARED / "data" / "model-configs"
 # The first release that can read a config.json, where no rule could say why the others cannot.
 UNFIT = {
+    # Earlier ones want an older transformers 5, which lets them ask for one head size of all.
+    "google/gemma-4-26B-A4B": "0.28.0",
+    "google/gemma-4-31B-it": "0.28.0",
     "google/gemma-3-27b-it": "0.33.0",  # this copy has an activation that vLLM refused before
-    "MiniMaxAI/MiniMax-M2": "0.20.2",  # until transformers had it, its class lay beside the weights
 }
 # What Apiary does not keep of a config.json, because no weight depends on it, and vLLM reads.
 COMPLETE = {"Qwen/Qwen3-VL-235B-A22B-Instruct": {"text_config": {"norm_topk_prob": True}}}
 
+# What some releases look for beside a tower, by model type.
+PROCESSORS = {
+    "qwen2_5_vl": {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "processor_class": "Qwen2_5_VLProcessor",
+    },
+}
 # Stands in for the configuration class that some models bring beside their weights.
 OWN_CLASS = """from transformers import PretrainedConfig
 
@@ -54,24 +65,46 @@ class Model:
         return order(version) >= order(UNFIT.get(self.name, version))
 
 
-def models(home: Path, real: bool = True) -> dict[str, Model]:
-    """Return the models that Apiary knows, odd ones, and real configs where they are at hand."""
+def models(home: Path, real: bool = True, more: Path | None = None) -> dict[str, Model]:
+    """Return the models that Apiary knows, odd ones, and real configs where they are at hand.
+
+    ``more`` holds further ones: OWNER--NAME_config.json, and _hf_quant_config.json beside it.
+    """
     configs = _known()
-    texts = {name: json.dumps(config) for name, config in (configs | odd(configs)).items()}
+    texts = {
+        name: json.dumps(config) for name, config in (configs | odd(configs, published())).items()
+    }
     if real and REAL.is_dir():
         texts |= {
             path.stem.replace("--", "/", 1): path.read_text(encoding="utf-8")
             for path in sorted(REAL.glob("*--*.json"))
         }
+    beside: dict[str, str] = {}
+    for name, config in published().items() if real else ():
+        if "hf_quant_config" in config:
+            beside[name] = json.dumps(config.pop("hf_quant_config"))
+        texts.setdefault(name, json.dumps(config))
+    for path in sorted(more.glob("*--*_config.json")) if more else ():
+        name = path.stem.replace("--", "/", 1).removesuffix("_config")
+        whole = name.removesuffix("_hf_quant")
+        (texts if whole == name else beside)[whole] = path.read_text(encoding="utf-8")
     result = {}
     for name, text in texts.items():
         directory = home / "models" / name
-        _write(directory, text)
+        quantization = beside.get(name)
+        _write(directory, text, quantization)
         try:
-            result[name] = Model(name, read_config(text, name), directory)
+            parsed = json.loads(quantization) if quantization else None
+            result[name] = Model(name, read_config(text, name, parsed), directory)
         except ApiaryError:
             continue  # the model reader's own tests say so
     return result
+
+
+def published() -> dict[str, Config]:
+    """Return the dimensions of published models; see configs.yml."""
+    configs: dict[str, Config] = yaml.safe_load(CONFIGS.read_text(encoding="utf-8"))
+    return configs
 
 
 def _known() -> dict[str, Config]:
@@ -91,11 +124,15 @@ def tokenizer() -> str:
     return json.dumps(runpy.run_path(str(MAKE_MODEL))["tokenizer"]())
 
 
-def _write(directory: Path, text: str) -> None:
+def _write(directory: Path, text: str, quantization: str | None = None) -> None:
     """Write a config.json, and what releases ask for beside it."""
     config: Config = json.loads(text)
     files = {"config.json": text}
     files |= {"tokenizer.json": tokenizer(), "tokenizer_config.json": "{}"}
+    if quantization:
+        files["hf_quant_config.json"] = quantization
+    if processor := PROCESSORS.get(config["model_type"]):
+        files["preprocessor_config.json"] = json.dumps(processor)
     if own := config.get("auto_map", {}).get("AutoConfig"):
         module, _, name = own.partition(".")
         files[f"{module}.py"] = OWN_CLASS.format(name=name, model_type=config["model_type"])

@@ -78,8 +78,31 @@ HYBRID: Config = {
 }
 
 
-def odd(known: Mapping[str, Config]) -> dict[str, Config]:
+NVFP4_EXPERTS = FP8_BLOCKS | {
+    "group_size": 16,
+    "moe_quant_algo": "NVFP4",
+    "producer": {"name": "modelopt"},
+    "quant_algo": "MIXED_PRECISION",
+    "quantized_layers": {
+        f"layers.{layer}.ffn.experts": {"quant_algo": "NVFP4", "group_size": 16}
+        for layer in range(43)
+    },
+    "scale_fmt": "ue8m0",
+}
+W4A16 = {
+    "quant_method": "modelopt",
+    "quant_algo": "MIXED_PRECISION",
+    "quantized_layers": {
+        f"model.layers.{layer}.mlp.{part}_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16}
+        for layer in range(126)
+        for part in ("gate", "up", "down")
+    },
+}
+
+
+def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[str, Config]:
     """Return odd configs by name, most of them a known one with something changed."""
+    no_gate = published["nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"]
     llama = known["meta-llama/Llama-3.1-405B-Instruct"]
     vision = known["Qwen/Qwen3-VL-235B-A22B-Instruct"]
     sparse = known["deepseek-ai/DeepSeek-V3.2"]
@@ -105,6 +128,21 @@ def odd(known: Mapping[str, Config]) -> dict[str, Config]:
         "odd/fp8-vision": vision | {"quantization_config": FP8_BLOCKS},
         "odd/int8-experts": llama | {"quantization_config": {"quant_method": "experts_int8"}},
         "odd/fbgemm-fp8": llama | {"quantization_config": {"quant_method": "fbgemm_fp8", **fbgemm}},
+        "odd/no-gate": no_gate,
+        "odd/four-mamba-groups": no_gate | {"n_groups": 4},
+        "odd/own-configuration": llama
+        | {"architectures": ["MiMoForCausalLM"], "model_type": "mimo"},
+        "odd/code-beside": llama
+        | {
+            "architectures": ["MiMoForCausalLM"],
+            "auto_map": {"AutoConfig": "configuration_mimo.MiMoConfig"},
+            "model_type": "mimo",
+        },
+        "odd/w4a16": llama | {"quantization_config": W4A16},
+        "odd/mxfp4-situ": published["moonshotai/Kimi-K3"],
+        "odd/compressed-cache": published["deepseek-ai/DeepSeek-V4-Flash"],
+        "odd/nvfp4-clamped": published["deepseek-ai/DeepSeek-V4-Flash"]
+        | {"quantization_config": NVFP4_EXPERTS},
         "odd/new-class": llama
         | {"architectures": ["Step3p7ForConditionalGeneration"], "model_type": "step3p7"},
     }

@@ -19,6 +19,7 @@ from engine.cases import Case
 
 # In this order vLLM comes to them; what is refused earlier never gets further.
 STAGES = ("parser", "config", "backend", "load")
+AGREEMENT = 0.01  # of Apiary's bytes with those of vLLM's tensors
 COLUMNS = (
     "vLLM",
     "fed",
@@ -66,6 +67,8 @@ def verdict(case: Case, opinion: Mapping[str, Any]) -> Verdict:
     if opinion["unknown_env"]:
         names = ", ".join(opinion["unknown_env"])
         return Verdict(case, "wrong", f"this version does not know {names}")
+    if case.memory is not None and (wrong := _wrong_memory(case.memory, opinion["memory"])):
+        return Verdict(case, "wrong", wrong)
     backends = ", ".join(opinion["backends"])
     if case.backend is None:
         return Verdict(case, "accepted", backend="unpredicted" if backends else "")
@@ -73,6 +76,16 @@ def verdict(case: Case, opinion: Mapping[str, Any]) -> Verdict:
         return Verdict(case, "accepted", backend="agreed")
     problem = f"the recipe says attention runs on {case.backend}, vLLM chooses {backends or 'none'}"
     return Verdict(case, "wrong", problem)
+
+
+def _wrong_memory(apiary: Mapping[str, float | None], vllm: Mapping[str, float]) -> str | None:
+    """Return what Apiary counts otherwise than vLLM's tensors by more than 1 %, all in one line."""
+    wrong = [
+        f"{part} {size:.0f} B a GPU by Apiary, {vllm[part]:.0f} by vLLM's tensors"
+        for part, size in apiary.items()
+        if size is not None and abs(size - vllm[part]) > AGREEMENT * max(size, vllm[part])
+    ]
+    return "; ".join(wrong) or None
 
 
 def _rejected(case: Case, opinion: Mapping[str, Any], stages: Sequence[str], rules: str) -> Verdict:
@@ -99,6 +112,7 @@ def record(one: Verdict, opinion: Mapping[str, Any]) -> dict[str, Any]:
         "problem": one.problem,
         "refused": case.refused,
         "backend": case.backend,
+        "memory": dict(case.memory) if case.memory else None,
         "env": dict(case.env),
         "argv": case.argv,
         "opinion": opinion,

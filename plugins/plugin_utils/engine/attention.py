@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -65,6 +66,31 @@ def _selections() -> tuple[_Selection, ...]:
 def choose(facts: Mapping[str, Fact]) -> Choice:
     """Return vLLM's choice for a model on its GPU, given all elements of the command."""
     version, attention = str(facts["version"]), facts.get("attention")
+    if attention == "hybrid" and facts.get("latent"):  # its layers that attend at all
+        attention = "mla"
+        facts = {**facts, "attention": attention}
+    own = _own(facts, version)
+    if own is not None and not own.get("beside"):
+        return Choice(own["backend"], "none", because=own["because"])
+    choice = _listed(facts, version, attention)
+    if own is None or choice.backend is None:
+        return choice
+    both = ", ".join(sorted({own["backend"], choice.backend}))
+    return dataclasses.replace(choice, backend=both, because=own["because"])
+
+
+def _own(facts: Mapping[str, Fact], version: str) -> Mapping[str, Any] | None:
+    """Return the backend that the model's own code takes, where there is one."""
+    if facts.get("gfx") is None:
+        return None
+    for entry in knowledge("vllm/attention.yml")["own"]:
+        if facts.get("model_type") in entry["model_types"]:
+            return entry if read_span(entry["versions"]).covers(version) else None
+    return None
+
+
+def _listed(facts: Mapping[str, Fact], version: str, attention: Fact) -> Choice:
+    """Return the choice by the platform's lists."""
     selection = next(
         (
             item
@@ -141,6 +167,8 @@ def _problems(
     if isinstance(dim, int) and not latent and dims is not None and not _takes(dim, dims):
         yield "head_dim", f"{backend} has no kernel for heads of {dim} columns"
     dtype = lookup(facts, "flag kv_cache_dtype")
+    if dtype in ("", "auto"):
+        dtype = facts.get("checkpoint_kv_dtype") or dtype
     if dtype is not None and (dtype or "auto") not in can["kv"]:
         yield "kv_cache_dtype", f"{backend} does not take the KV cache format {dtype}"
     size = as_number(lookup(facts, "flag block_size"))

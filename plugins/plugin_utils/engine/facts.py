@@ -92,8 +92,11 @@ def facts(
             limits.max_num_seqs, limits.max_num_batched_tokens
         ),
     }
-    per_rank = result["heads_per_rank"]
-    result["aiter_mla_heads"] = _aiter_mla_heads(per_rank, version)
+    result["aiter_mla_heads"] = _aiter_mla_heads(result["heads_per_rank"], version)
+    groups, size = result["mamba_groups"], layout.tensor_parallel_size
+    result["mamba_groups_remainder"] = (
+        groups % size if isinstance(groups, int) and groups > 1 else 0
+    )
     return result
 
 
@@ -110,15 +113,29 @@ def _tracing(deployment: Deployment) -> dict[str, Fact]:
 
 
 def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
-    """Return what is so of the model in this version, in any layout."""
-    details = architecture.details or {}
+    """Return the facts of a model alone, in a known version."""
+    details, known = architecture.details or {}, knowledge("vllm/models.yml")
+    scheme = details.get("quantization") or {}
     quantization = architecture.quantization or (
-        None if architecture.details is None or details.get("quantization") else "none"
+        None if architecture.details is None or scheme else "none"
     )
-    model_class = knowledge("vllm/models.yml")["classes"].get(architecture.model_type)
+    modules = details.get("formula_modules", ())
+    own_class = known["classes"].get(architecture.model_type)
+    model_class = own_class or details.get("class")
     return {
         "model_type": architecture.model_type,
         "model_class": model_class,
+        "model_class_needed": own_class is not None,
+        "config_from": _config_from(architecture.model_type, version),
+        "remote_code": bool(details.get("remote_code")),
+        "activation": details.get("activation"),
+        "gated_experts": details["ffn_matrices"] == 3 if "ffn_matrices" in details else None,
+        "mamba_groups": next(
+            (item["parts"] for item in modules if item["kind"] == "linear_in_groups"), 0
+        ),
+        "latent": details.get("kv_lora_rank") is not None,
+        "weight_algorithm": scheme.get("algorithm", "none"),
+        "checkpoint_kv_dtype": scheme.get("kv_cache", "auto"),
         "model_class_known": None
         if model_class is None
         else model_class in literals(version, "MODEL_CLASSES"),
@@ -142,12 +159,20 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
     }
 
 
+def _config_from(model_type: str, version: str) -> str:
+    """Return who knows this type's configuration: the release, only code beside it, or unknown."""
+    first = knowledge("vllm/models.yml")["configs"].get(model_type)
+    if first is None:
+        return "unknown"
+    return "release" if first != "never" and order(version) >= order(first) else "checkpoint"
+
+
 def _difference(value: int | None, bound: int | None) -> int | None:
     return None if value is None or bound is None else value - bound
 
 
 def _aiter_mla_heads(per_rank: Fact, version: str) -> bool | None:
-    """Say whether AITER's dense MLA kernel takes this many heads a GPU in this version."""
+    """Return whether AITER's dense MLA kernel takes this many heads a GPU in this version."""
     if not isinstance(per_rank, int):
         return None
     for entry in knowledge("vllm/attention.yml")["aiter_mla_heads"]["versions"]:

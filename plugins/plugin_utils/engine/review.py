@@ -188,8 +188,13 @@ class _Evaluated(Command):
             for finding in self.command.findings
             if finding.code == "ENGINE-RECIPE-UNRESOLVED"
         ]
+        retired = knowledge("vllm/renamed.yml")["env"]
         for finding in (problem.finding for problem in problems):
             self.hide(element)
+            if finding.code == "ENGINE-UNKNOWN-ENV" and name in retired:  # vLLM ignores it
+                ignored = Finding("ENGINE-NO-EFFECT", "", "", source=finding.source)
+                self._say(ignored, line, f"{name}: {finding.message}", finding.remedy)
+                continue
             # What a variable stands for is not known, so it is not wrong either.
             bad = finding.code == "ENGINE-BAD-VALUE"
             if not bad or not any(variable in finding.message for variable in unset):
@@ -202,10 +207,9 @@ class _Evaluated(Command):
     def apply(self) -> None:
         """Hold the rules against the command: those that judge, then those that would add."""
         self.choose_backend()
-        for rule in (*rules(), *advisories()):
-            outcome = rule.holds(self.facts)
-            if outcome and rule.kind == "set":
-                self._compare(rule)
+        held = [(rule, rule.holds(self.facts)) for rule in (*rules(), *advisories())]
+        for rule, outcome in held:
+            if rule.kind == "set":
                 continue
             findings: tuple[Finding, ...] = (rule.finding(self.facts),) if outcome else ()
             if outcome is None and isinstance(rule, Advisory):
@@ -213,6 +217,9 @@ class _Evaluated(Command):
             for finding in findings:
                 self._say(finding, self._line(rule), finding.message, finding.remedy)
         self._redundant()
+        for rule in (*rules(), *advisories()):
+            if rule.kind == "set" and rule.holds(self.facts):
+                self._compare(rule)
 
     def _line(self, rule: Rule) -> int:
         """Return the line of the first element that a rule asks about, else the command's."""
@@ -242,6 +249,8 @@ class _Evaluated(Command):
             message = f"{shown} is {'missing' if warns else 'not there'}: {reason}"
             code = "ENGINE-MISSING" if warns else "ENGINE-OPTIONAL"
             finding = Finding(code, "", message, source=rule.source)
+            if warns:  # what else it takes is judged as if it were followed
+                self.see(key, meant.element)
         line = self.lines.get(key, self.command.line)
         self._say(finding, line, f"{message} ({rule.id})", finding.remedy)
 

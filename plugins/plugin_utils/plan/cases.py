@@ -91,7 +91,10 @@ def judge(
         (item for item in reviewed.command.flags if _is_quantization(item.name)), None
     )
     needs = engines.memory(
-        rebuilt.decided, quantization.values[-1] if quantization and quantization.values else None
+        rebuilt.decided,
+        quantization.values[-1] if quantization and quantization.values else None,
+        reviewed.rules_of,
+        {name: text for name, (text, _line) in reviewed.command.env.items()},
     )
     more += [
         item.about(where).reworded(remedy=spoken(item.remedy))

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ..deployment import Deployment, Layout, MixedLayout
 from ..engine.facts import ALONE, NodeRank
+from ..engine.kernels import as_loaded
 from ..engine.profiles import with_profile
 from ..engine.recipe import recipe
 from ..engine.types import Recipe
@@ -88,11 +89,10 @@ class Engines:
             recipe = self.recipe(layout, self.deployment.base_port)
         except ApiaryError as refusal:
             return Engine(None, None, None, errors_of(refusal.findings))
-        method = argument(recipe.argv, "--quantization")
-        needs = self.memory(layout, method)
+        needs = self.memory_of(recipe, layout)
         sequences = needs.max_sequences
         if self.sequence_tokens is not None:
-            sequences = self.memory(layout, method, self.sequence_tokens).max_sequences
+            sequences = self.memory_of(recipe, layout, self.sequence_tokens).max_sequences
         return Engine(recipe, needs, sequences, errors_of(needs.findings))
 
     def recipe(self, layout: Layout, port: int, node: NodeRank = ALONE) -> Recipe:
@@ -104,11 +104,24 @@ class Engines:
         deployment = dataclasses.replace(self.deployment, layout=layout, features=features)
         return recipe(self.architecture, deployment, self.gpu_model, port, node)
 
+    def memory_of(
+        self, recipe: Recipe, layout: Layout, sequence_tokens: int | None = None
+    ) -> Memory:
+        """Return what engines of a layout take up with a recipe's flags and variables."""
+        method = argument(recipe.argv, "--quantization")
+        return self.memory(layout, method, recipe.rules_of, recipe.env, sequence_tokens)
+
     def memory(
-        self, layout: Layout, method: str | None, sequence_tokens: int | None = None
+        self,
+        layout: Layout,
+        method: str | None,
+        version: str,
+        env: Mapping[str, str],
+        sequence_tokens: int | None = None,
     ) -> Memory:
         """Return what engines of a layout take up; ``method`` quantizes the weights on loading."""
-        loaded = quantized_online(self.architecture, method) if method else self.architecture
+        loaded = as_loaded(self.architecture, version, self.gpu_model, env)
+        loaded = quantized_online(loaded, method) if method else loaded
         return memory(loaded, layout, self.limits, self.vram_bytes, sequence_tokens)
 
     def memories(self, layout: Layout | MixedLayout, recipes: Sequence[Recipe]) -> list[Memory]:
@@ -117,7 +130,7 @@ class Engines:
         for engine, its_recipe in zip(layout.engines, recipes, strict=True):
             if engine not in needs:
                 alike = dataclasses.replace(engine, replicas=layout.engines.count(engine))
-                needs[engine] = self.memory(alike, argument(its_recipe.argv, "--quantization"))
+                needs[engine] = self.memory_of(its_recipe, alike)
         return [needs[engine] for engine in layout.engines]
 
     def common_refusals(self) -> tuple[Finding, ...]:

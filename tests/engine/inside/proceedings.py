@@ -58,8 +58,8 @@ def opinion(case: dict[str, Any]) -> dict[str, Any]:
     `stage` is where vLLM refuses it, with its `error` and the calls `at` that place: "parser",
     "config", "backend" (the choice of an attention backend) or "load" (layers and caches are laid
     out); else "accepted". `backends` are the layers' attention backends by AttentionBackendEnum's
-    names, `unknown_env` the variables that this version does not know, `deprecated` what it said
-    of that kind.
+    names, `memory` what the first rank of a `whole` model holds (memory.py), `unknown_env` the
+    variables that this version does not know, `deprecated` what it said of that kind.
     """
     signal.alarm(SECONDS)
     before = set(sys.modules)
@@ -72,9 +72,11 @@ def opinion(case: dict[str, Any]) -> dict[str, Any]:
         stage = "config"
         config = _configure(arguments)
         stage = "load"
-        layers = _build(config)
+        model, layers = _build(config, case.get("whole", False))
         found["backends"] = sorted({_name(backend) for backend in layers.values()} - {""})
         _lay_out_caches(config, layers)
+        if case.get("whole"):
+            found["memory"] = _memory(config, model)
         stage = "accepted"
     except BaseException as problem:  # SystemExit too: whatever stops vLLM is its answer
         frames = traceback.extract_tb(problem.__traceback__)
@@ -153,8 +155,8 @@ def _configure(arguments: Any) -> Any:
     return engine.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
 
 
-def _build(config: Any) -> dict[Any, type]:
-    """Build the model as the first worker does; return each attention layer with its backend."""
+def _build(config: Any, whole: bool) -> tuple[Any, dict[Any, type]]:
+    """Build the model as the first worker does; return it, and attention layers with backends."""
     import shapes
     import torch
     from vllm.model_executor.model_loader.utils import initialize_model
@@ -164,15 +166,27 @@ def _build(config: Any) -> dict[Any, type]:
 
         init_workspace_manager(torch.device("meta"))
     shapes.form_groups(config.parallel_config)
-    shapes.cut(config.model_config.hf_config)
+    if not whole:
+        shapes.cut(config.model_config.hf_config)
     torch.set_default_dtype(config.model_config.dtype)
     with shapes.ShapesOnly():
-        initialize_model(config)
-    return {
+        model = initialize_model(config)
+    return model, {
         layer: layer.get_attn_backend()
         for layer in config.compilation_config.static_forward_context.values()
         if hasattr(layer, "get_attn_backend")
     }
+
+
+def _memory(config: Any, model: Any) -> dict[str, float]:
+    import memory
+    import shapes
+    from vllm.config import set_current_vllm_config
+
+    layers = config.compilation_config.static_forward_context.values()
+    with set_current_vllm_config(config), shapes.ShapesOnly():
+        caching = [layer for layer in layers if hasattr(layer, "get_kv_cache_spec")]
+        return {"weights": memory.weights(model), **memory.caches(config, caching)}
 
 
 def _name(backend: type) -> str:

@@ -182,7 +182,7 @@ def test_the_published_commands(files, capsys, golden, monkeypatch, name, versio
 @pytest.mark.parametrize(
     ("name", "version", "codes"),
     [
-        ("qwen3-235b-fp8-tp8-ep8", "0.14.1", {"ENGINE-UNKNOWN-KEY", "ENGINE-UNKNOWN-ENV"}),
+        ("qwen3-235b-fp8-tp8-ep8", "0.14.1", {"ENGINE-UNKNOWN-KEY"}),
         ("deepseek-v3.2", "0.14.1", {"ENGINE-UNKNOWN-FLAG"}),
         ("llama-3.1-405b", "0.33.0", {"ENGINE-UNKNOWN-FLAG"}),
         ("kimi-k2.5", "0.14.1", {"ENGINE-MODEL-TOO-NEW"}),

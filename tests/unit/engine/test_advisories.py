@@ -185,7 +185,10 @@ PROBLEMS = {
         *("MI355X", 4, {"ep": True}),
     ),
     "AITER-3202": (Architecture("hy_v3", quantization="fp8"), "0.24.0", "MI300X", 8, {}),
-    "VLLM-56945": (Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI325X", 1, {}),
+    "VLLM-56945": (
+        *(Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI325X", 1),
+        {"args": {"attention-backend": "ROCM_ATTN"}},
+    ),
 }
 
 

@@ -96,7 +96,6 @@ def test_the_published_recipe_on_the_newest_version_is_the_translated_one():
         "VLLM_ROCM_USE_AITER": "1",
         "HIP_FORCE_DEV_KERNARG": "1",
         "SAFETENSORS_FAST_GPU": "1",
-        "NCCL_MIN_NCHANNELS": "112",
         "VLLM_ENGINE_READY_TIMEOUT_S": "3600",
         "HSA_OVERRIDE_CPU_AFFINITY_DEBUG": "0",
         "HF_HUB_OFFLINE": "1",
@@ -146,17 +145,20 @@ def test_limits_that_are_not_set_leave_no_flag():
 @pytest.mark.parametrize(
     ("gpu", "size", "expected"),
     [
-        ("MI300X", 4, "112"),
-        ("MI325X", 4, "112"),
-        ("MI325X", 2, "112"),
+        ("MI300X", 8, "112"),
+        ("MI325X", 8, "112"),
+        ("MI325X", 4, None),  # RCCL itself presets 24 and 32 for 4 and 2 of them
+        ("MI325X", 2, None),
         ("MI325X", 1, None),
-        ("MI355X", 4, None),
+        ("MI355X", 8, None),
         (None, 4, None),
     ],
 )
 def test_channels_are_raised_only_where_amd_says_so(gpu, size, expected):
     assert (
-        make(deployment(size=size, max_model_len=4096), gpu).env.get("NCCL_MIN_NCHANNELS")
+        make(deployment(size=size, ep=size == 8, max_model_len=4096), gpu).env.get(
+            "NCCL_MIN_NCHANNELS"
+        )
         == expected
     )
 

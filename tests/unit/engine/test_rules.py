@@ -8,9 +8,12 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import rules as engine
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.advisories import advisories
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import fact_types
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
+    fact_types,
+    fill,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import newest, versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.ownership import of_flag
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import (
     check_of,
@@ -94,7 +97,14 @@ def test_every_declared_fact_is_used():
     used = {name for rule in (*rules(), *advisories()) for name in rule.when.facts()}
     texts = " ".join(text for rule in rules() for text in (rule.reason, *rule.effect.values()))
     for name in fact_types():
-        asked_by_code = {"kv_cache_dtype", "model_type", "release", "version", "vision_width"}
+        asked_by_code = {
+            "checkpoint_kv_dtype",
+            "kv_cache_dtype",
+            "model_type",
+            "release",
+            "version",
+            "vision_width",
+        }
         assert name in used | asked_by_code or f"{{{name}}}" in texts, name
 
 
@@ -168,3 +178,37 @@ def test_a_boolean_that_is_dropped_is_false(text, agrees):
 def test_what_the_plan_owns_cannot_be_forced():
     assert not check_of("ENGINE-OVERRIDE-OWNED").forcible
     assert check_of("ENGINE-UNKNOWN-FLAG").forcible
+
+
+_ANY = {"text": "text", "number": 7, "bool": True, "version": "0.1"}
+
+
+def _facts_of(condition):
+    """Return facts with which a condition holds, as far as its texts need them."""
+    found = {}
+    for test in condition.tests:
+        bound = test.bounds[0]
+        if test.operator == "not":
+            unset = test.fact.startswith(("flag ", "env ")) and "" not in test.bounds
+            bound = "" if unset else "other"
+        if test.operator == "not_multiple_of":
+            bound = 1
+        found[test.fact] = bound
+    for group in condition.alternatives:
+        found |= _facts_of(group[0])
+    return found
+
+
+@each(rules(), name=lambda rule: rule.id)
+def test_every_rules_text_is_whole(rule):
+    """A text about an element that is not set would be printed with its braces."""
+    facts = {name: _ANY[kind] for name, kind in fact_types().items()}
+    facts |= {"version": rule.versions.last or rule.versions.first or newest()}
+    facts |= _facts_of(rule.when)
+    texts = [fill(rule.reason, facts) or rule.reason]
+    if rule.kind != "set":
+        finding = rule.finding(facts)
+        texts += [finding.message, finding.remedy]
+    for text in texts:
+        assert text
+        assert "{" not in text, text

@@ -52,7 +52,7 @@ def test_a_recipe_that_nothing_refuses_says_its_backend(known):
     fed = [
         case for case in cases.generated("0.33.0", known.values(), "MI325X", 1) if not case.refused
     ]
-    assert len(fed) > len(known)
+    assert len(fed) > sum(not name.startswith("odd/") for name in known)
     assert all(case.backend for case in fed)
 
 

@@ -1,0 +1,63 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the first rank of a whole model holds: bytes of its parameters and of its KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def weights(model: Any) -> int:
+    """Return the bytes of a model's parameters, and of what vLLM makes of kv_b once it is loaded.
+
+    For latent attention it keeps both halves of kv_b as 16-bit matrices beside the projection.
+    """
+    total = 0
+    for name, parameter in model.named_parameters():
+        total += parameter.numel() * parameter.element_size()
+        if name.endswith("kv_b_proj.weight") and parameter.element_size() <= 2:
+            total += parameter.numel() * 2
+    return total
+
+
+def caches(config: Any, layers: Iterable[Any]) -> dict[str, float]:
+    """Return the KV cache's bytes: of a token in all full and in all sliding layers, of a state.
+
+    A layer that uses another one's keys and values has none.
+    """
+    result = {"full": 0.0, "sliding": 0.0, "linear": 0.0}
+    for layer in layers:
+        if getattr(layer, "kv_sharing_target_layer_name", None) is not None:
+            continue
+        spec = layer.get_kv_cache_spec(config)
+        if spec is None:
+            continue
+        for kind, size in _sizes(spec):
+            result[kind] += size
+    return result
+
+
+def _sizes(spec: Any) -> Iterable[tuple[str, float]]:
+    name = type(spec).__name__
+    if name == "MambaSpec":
+        yield (
+            "linear",
+            sum(
+                _product(shape) * dtype.itemsize
+                for shape, dtype in zip(spec.shapes, spec.dtypes, strict=True)
+            ),
+        )
+        return
+    size = getattr(spec, "real_page_size_bytes", None) or spec.page_size_bytes
+    windowed = name.startswith(("SlidingWindow", "ChunkedLocal"))
+    yield "sliding" if windowed else "full", size / spec.block_size
+
+
+def _product(numbers: Iterable[int]) -> int:
+    result = 1
+    for number in numbers:
+        result *= number
+    return result

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Recipes of published models of 2025 and 2026 by release and GPU, as real vLLM takes them."""
+
+import json
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    Deployment,
+    EngineSpec,
+    Layout,
+    Limits,
+    ModelSpec,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known, read_config
+
+from engine.models import published
+
+CONFIGS = published()
+GEMMA = "google/gemma-4-26B-A4B"
+HYBRID = "Qwen/Qwen3.5-122B-A10B"
+KIMI = "moonshotai/Kimi-K2.5"
+M3 = "MiniMaxAI/MiniMax-M3"
+MIMO = "XiaomiMiMo/MiMo-V2-Flash"
+NEMOTRON = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+V4 = "deepseek-ai/DeepSeek-V4-Flash"
+
+
+def model(name, **changes):
+    if name not in CONFIGS:
+        return known(name)
+    config = {**CONFIGS[name], **changes}
+    return read_config(json.dumps(config), name, config.pop("hf_quant_config", None))
+
+
+def asked(
+    name, version, size=8, ep=False, gpu="MI325X", changes=None, env=None, args=None, kv="auto"
+):
+    deployment = Deployment(
+        name="d",
+        model=ModelSpec(name, "/srv/model"),
+        engine=EngineSpec(version, args=args or {}, env=env or {}),
+        layout=Layout(size, 1, ep),
+        limits=Limits(kv_cache_dtype=kv),
+    )
+    return assess(model(name, **(changes or {})), deployment, gpu, 8000)
+
+
+def rules_of(assessment):
+    return {refused.rule for refused in assessment.refused}
+
+
+def flag(assessment, name):
+    argv = assessment.recipe.argv
+    return argv[argv.index(name) + 1] if name in argv else None
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "aiter", "experts"),
+    [
+        (NEMOTRON, "0.24.0", "1", "0"),  # no gate
+        (NEMOTRON, "0.33.0", "1", None),
+        (GEMMA, "0.28.0", None, None),  # GELU-tanh; as published, without AITER
+        (GEMMA, "0.33.0", "1", None),
+        (M3, "0.24.0", None, None),
+        (M3, "0.28.0", "1", None),
+        (MIMO, "0.28.0", "0", None),
+        ("google/gemma-4-31B-it", "0.28.0", "1", None),  # dense
+    ],
+)
+def test_aiter_is_on_where_it_serves_the_model(name, version, aiter, experts):
+    env = asked(name, version).recipe.env
+    assert env.get("VLLM_ROCM_USE_AITER") == aiter
+    assert env.get("VLLM_ROCM_USE_AITER_MOE") == experts
+
+
+def test_who_insists_on_aiters_experts_is_refused_where_vllm_would_stop():
+    insisted = {"VLLM_ROCM_USE_AITER": "1", "VLLM_ROCM_USE_AITER_MOE": "1"}
+    assert rules_of(asked(NEMOTRON, "0.28.0", env=insisted)) == {"VLLM-AITER-MOE-FORM"}
+    assert rules_of(asked(GEMMA, "0.28.0", env=insisted)) == {"VLLM-AITER-MOE-FORM"}
+    assert not rules_of(asked(GEMMA, "0.28.0", env={"VLLM_ROCM_USE_AITER": "1"}))
+
+
+@pytest.mark.parametrize("name", [GEMMA, M3, MIMO])
+def test_a_working_command_is_not_told_to_switch_aiter_on(name):
+    engine = EngineSpec("0.24.0" if name == M3 else "0.28.0")
+    deployment = Deployment("d", ModelSpec(name, "/m"), engine, Layout(4, 1, False))
+    found = review("vllm serve /m -tp 4", model(name), deployment, "MI325X").findings
+    assert not [item for item in found if "VLLM_ROCM_USE_AITER=1" in item.message]
+    assert "ENGINE-AITER-OFF" not in {item.code for item in found}
+
+
+def test_advice_to_switch_aiter_on_is_whole():
+    """Nemotron's experts have no form in AITER: who follows half of it cannot start."""
+    engine = EngineSpec("0.28.0")
+    deployment = Deployment("d", ModelSpec(NEMOTRON, "/m"), engine, Layout(4, 1, False))
+    found = review("vllm serve /m -tp 4", model(NEMOTRON), deployment, "MI325X").findings
+    missing = " ".join(item.message for item in found if item.code == "ENGINE-MISSING")
+    assert "VLLM_ROCM_USE_AITER=1" in missing
+    assert "VLLM_ROCM_USE_AITER_MOE=0" in missing
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "backend"),
+    [
+        (GEMMA, "0.33.0", "TRITON_ATTN"),
+        (MIMO, "0.33.0", "TRITON_ATTN_DIFFKV"),
+        (V4, "0.33.0", "ROCM_FLASHMLA_SPARSE_DSV4"),
+        (M3, "0.33.0", "MINIMAX_M3_SPARSE, ROCM_AITER_FA"),
+        (HYBRID, "0.28.0", "ROCM_AITER_UNIFIED_ATTN"),
+        (HYBRID, "0.33.0", "ROCM_AITER_FA"),
+        ("moonshotai/Kimi-K3", "0.33.0", "ROCM_AITER_MLA"),
+    ],
+)
+def test_the_backend_is_the_one_that_vllm_chooses(name, version, backend):
+    assert asked(name, version).recipe.attention_backend == backend
+
+
+def test_flags_that_only_some_releases_need():
+    assert flag(asked(M3, "0.28.0"), "--block-size") == "128"
+    assert flag(asked(M3, "0.33.0"), "--block-size") is None
+    assert flag(asked(V4, "0.28.0"), "--kv-cache-dtype") == "fp8"
+    assert flag(asked(V4, "0.33.0"), "--kv-cache-dtype") is None
+    assert "VLLM-V4-KV" in rules_of(asked(V4, "0.28.0", kv="bfloat16"))
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "gpu", "rules"),
+    [
+        ("moonshotai/Kimi-K3", "0.33.0", "MI325X", {"VLLM-K3-MXFP4"}),
+        ("moonshotai/Kimi-K3", "0.33.0", "MI355X", set()),
+        ("moonshotai/Kimi-K3", "0.20.2", "MI355X", {"VLLM-MODEL-CLASS", "VLLM-CONFIG-CODE"}),
+        (V4, "0.18.1", "MI325X", {"VLLM-MODEL-CLASS"}),
+        ("zai-org/GLM-5.2", "0.16.0", "MI325X", {"VLLM-CONFIG-UNKNOWN"}),
+        ("zai-org/GLM-5.2", "0.24.0", "MI325X", set()),
+        (NEMOTRON, "0.18.1", "MI325X", {"VLLM-CONFIG-CODE"}),
+        ("nvidia/DeepSeek-V3.1-NVFP4", "0.16.0", "MI325X", {"VLLM-QUANTIZATION-ROCM"}),
+    ],
+)
+def test_what_a_release_or_gpu_lacks_is_refused(name, version, gpu, rules):
+    assert rules_of(asked(name, version, gpu=gpu)) == rules
+
+
+def test_weights_without_a_kernel_are_refused():
+    layers = {"model.layers.0.mlp.up_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16}}
+    mixed = {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": layers,
+    }
+    changes = {"quantization_config": mixed}
+    assert rules_of(asked(HYBRID, "0.33.0", changes=changes)) == {"VLLM-NVFP4-W4A16"}
+
+
+def test_mamba_groups_are_split_or_there_is_one():
+    assert rules_of(asked(NEMOTRON, "0.33.0", 8)) == set()  # 8 groups
+    five = {"n_groups": 6}
+    assert "VLLM-MAMBA-GROUPS" in rules_of(asked(NEMOTRON, "0.33.0", 4, changes=five))
+    assert "VLLM-MAMBA-GROUPS" not in rules_of(
+        asked(NEMOTRON, "0.33.0", 4, changes={"n_groups": 1})
+    )
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_mimos_projection_is_no_false_alarm(size):
+    assert rules_of(asked(MIMO, "0.28.0", size)) <= {"VLLM-MOE-BLOCK"}
+
+
+def test_an_fp8_cache_of_latents_runs_on_aiter_before_0_18():
+    assert not rules_of(asked(KIMI, "0.16.0", 4, kv="fp8", args={"trust-remote-code": True}))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ep", "experts"),
+    [("MI355X", True, "0"), ("MI355X", False, None), ("MI325X", True, None)],
+)
+def test_whole_experts_of_minimax_m2_avoid_aiter_on_gfx950(gpu, ep, experts):
+    """vllm#43605: a memory fault at start."""
+    config = CONFIGS["Qwen/Qwen3-30B-A3B"]
+    keys = ("hidden_size", "head_dim", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    m2 = {key: config[key] for key in (*keys, "num_hidden_layers", "max_position_embeddings")}
+    m2 |= {"model_type": "minimax_m2", "num_local_experts": 256, "num_experts_per_tok": 8}
+    m2 |= {"intermediate_size": 1536, "architectures": ["MiniMaxM2ForCausalLM"]}
+    m2 |= {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    deployment = Deployment(
+        name="d",
+        model=ModelSpec("m2", "/srv/model"),
+        engine=EngineSpec("0.22.1"),
+        layout=Layout(8, 1, ep),
+    )
+    made = assess(read_config(json.dumps(m2), "m2"), deployment, gpu, 8000)
+    assert made.recipe.env.get("VLLM_ROCM_USE_AITER_MOE") == experts
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "switch"),
+    [("0.27.1", "MI325X", "0"), ("0.27.1", "MI355X", None), ("0.28.0", "MI325X", None)],
+)
+def test_our_own_recipe_for_kimi_avoids_a_kernel_of_gfx950(version, gpu, switch):
+    """vllm#51964: mla_gluon requires gfx950."""
+    yes = {"trust-remote-code": True}
+    made = asked(KIMI, version, 8, gpu=gpu, kv="fp8", args=yes)
+    assert made.recipe.env.get("VLLM_ROCM_USE_AITER_MLA") == switch

@@ -1,0 +1,123 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Weights and KV cache of published models against the tensors of vLLM 0.33.0 (tests/engine)."""
+
+import json
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.kernels import as_loaded
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import kv_bytes_per_token
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import weights_bytes
+
+from engine.models import published
+
+CONFIGS = published()
+AITER = {"VLLM_ROCM_USE_AITER": "1"}
+
+
+def read(name, **changes):
+    config = {**CONFIGS[name], **changes}
+    return read_config(json.dumps(config), name, config.pop("hf_quant_config", None))
+
+
+# What the first rank of TP8 holds on an MI325X, by vLLM's own parameters.
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("deepseek-ai/DeepSeek-V4-Flash", 20_644_891_260),
+        ("google/gemma-4-26B-A4B", 7_499_250_272),
+        ("Qwen/Qwen3-30B-A3B", 10_096_504_832),
+    ],
+)
+def test_weights_are_those_of_vllms_tensors(name, held):
+    loaded = as_loaded(read(name), "0.33.0", "MI325X", AITER)
+    assert weights_bytes(loaded, Layout(8, 1, False)) == pytest.approx(held, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("MiniMaxAI/MiniMax-M3", 45_312),  # 57 layers keep the keys of their indexer, too
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", 20_480),  # hf_quant_config.json brings FP8 scales
+        ("nvidia/DeepSeek-V3.1-NVFP4", 35_136),
+    ],
+)
+def test_a_token_takes_what_vllms_pages_have_for_it(name, held):
+    assert kv_bytes_per_token(read(name), Layout(8, 1, False), "auto") == held
+
+
+def test_compressed_tensors_bring_scales_for_an_fp8_cache():
+    scheme = {"num_bits": 8, "type": "float", "symmetric": True}
+    quantized = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {},
+        "kv_cache_scheme": scheme,
+    }
+    plain = kv_bytes_per_token(read("Qwen/Qwen3-30B-A3B"), Layout(8, 1, False), "auto")
+    halved = read("Qwen/Qwen3-30B-A3B", quantization_config=quantized)
+    assert kv_bytes_per_token(halved, Layout(8, 1, False), "auto") == plain / 2
+    assert kv_bytes_per_token(halved, Layout(8, 1, False), "bfloat16") == plain
+
+
+def test_experts_in_fp4_are_told_by_their_own_key():
+    name = "deepseek-ai/DeepSeek-V4-Flash"
+    fp8 = weights_bytes(read(name, expert_dtype="fp8"), Layout(8, 1, False))
+    assert weights_bytes(read(name), Layout(8, 1, False)) / fp8 == pytest.approx(0.56, abs=0.01)
+
+
+def test_older_releases_do_not_pad_experts():
+    model = read("Qwen/Qwen3-30B-A3B")
+    for version, env in (
+        ("0.28.0", AITER),
+        ("0.33.0", {}),
+        ("0.33.0", {**AITER, "VLLM_ROCM_USE_AITER_MOE": "0"}),
+    ):
+        assert as_loaded(model, version, "MI325X", env) is model
+
+
+def test_a_mixed_quantization_is_read_module_by_module():
+    layers = {
+        f"model.layers.{layer}.mlp.experts.{expert}.{part}_proj": {
+            "quant_algo": "NVFP4",
+            "group_size": 16,
+        }
+        for layer in range(48)
+        for expert in range(3)
+        for part in ("gate", "up", "down")
+    }
+    layers["model.layers.0.self_attn.o_proj"] = {"quant_algo": "FP8"}
+    mixed = {
+        "producer": {"name": "modelopt"},
+        "quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers},
+    }
+    model = read_config(json.dumps(CONFIGS["Qwen/Qwen3-30B-A3B"]), "mixed", mixed)
+    scheme = model.details["quantization"]
+    assert [len(part["targets"]) for part in scheme["schemes"]] == [3 * 48, 1]
+    assert not model.findings
+    plain = weights_bytes(read("Qwen/Qwen3-30B-A3B"), Layout(8, 1, False))
+    assert weights_bytes(model, Layout(8, 1, False)) / plain == pytest.approx(0.32, abs=0.01)
+
+
+def test_patterns_of_layers_without_experts_say_nothing_of_experts():
+    ignore = ["model.layers.0*", "model.layers.1.*", "model.layers.2.*"]
+    nvfp4 = {
+        "producer": {"name": "modelopt"},
+        "quantization": {"quant_algo": "NVFP4", "exclude_modules": ignore},
+    }
+    text = json.dumps(CONFIGS["zai-org/GLM-5.2"])
+    model = read_config(text, "glm", nvfp4)
+    nvfp4["quantization"]["exclude_modules"] = []
+    all_of_it = read_config(text, "glm", nvfp4)
+    more = weights_bytes(model, Layout(8, 1, False)) - weights_bytes(all_of_it, Layout(8, 1, False))
+    assert 0 < more < 1 << 30
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_every_published_config_is_read(name):
+    model = read(name)
+    unknown = {"moonshotai/Kimi-K3"}
+    assert (weights_bytes(model, Layout(8, 1, False)) is None) == (name in unknown)
