@@ -18,6 +18,8 @@ from .types import LinkType
 
 LinkState = Literal["up", "degraded", "down"]
 MOST_DEVICES = 1024
+# rocm_smi.cc: hops are 1 to 4, and no way is lighter than the least ACPI distance.
+MOST_HOPS, LEAST_WEIGHT = 8, 10
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def link_type(value: object) -> LinkType | None:
 def hops(value: object) -> int | None:
     """Return the tools' abstract hop count of a cell; 0 and 255 between two devices say nothing."""
     number = natural(value)
-    return None if number in (0, 255) else number
+    return number if number is not None and 0 < number <= MOST_HOPS else None
 
 
 def access(value: object) -> bool | None:
@@ -156,7 +158,8 @@ def access(value: object) -> bool | None:
 
 def weight(value: object) -> int | None:
     """Return the weight of a cell; 0 between two devices means that it was not reported."""
-    return natural(value) or None
+    number = natural(value) or 0
+    return number if number >= LEAST_WEIGHT else None
 
 
 def bandwidth(value: object) -> tuple[int, int] | None:

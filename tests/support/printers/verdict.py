@@ -183,5 +183,9 @@ def printed(value: Any, text: str) -> bool:
         if re.fullmatch(r"[0-9a-f]{4,16}", value):
             spellings.add(str(int(value, 16)))
     low = text.lower()
+    if isinstance(value, str) and (address := re.fullmatch(r"[0-9a-f]{4}:0?(.+):0?(.+)", value)):
+        spellings.add(":".join(address.groups()))  # rocm_bandwidth_test's
+    if any(len(spelling) > 6 and spelling.lower() in low for spelling in spellings):
+        return True
     words = (re.escape(spelling.lower()) for spelling in spellings)
     return any(re.search(rf"(?<![0-9a-z])(?:0x)?{word}(?![0-9a-z])", low) for word in words)

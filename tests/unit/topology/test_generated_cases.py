@@ -15,7 +15,7 @@ from tests.support.printers import machine as printers
 from tests.support.printers import rocm_smi as rocm
 from tests.support.printers import system
 from tests.support.printers.formats import FORMATS, LINKS
-from tests.support.printers.machine import Card, Machine
+from tests.support.printers.machine import Card, Machine, Wire
 
 MESH = printers.mesh()
 OTHER = Machine(tuple(Card(f"0000:{bus:02x}:00.0", bus - 7) for bus in range(7, 13)))
@@ -114,6 +114,54 @@ def test_rules_without_their_end_are_lines_that_are_cut():
 @pytest.mark.parametrize("name", ["amd-smi 23 topology JSON", "amd-smi 26 partition JSON"])
 def test_documents_of_other_sizes_are_of_two_hosts(name):
     assert codes(FORM[name](MESH) + FORM[name](OTHER)) == ["TOPO-SEVERAL-OUTPUTS"]
+
+
+def test_two_boxes_in_one_are_several():
+    mine, theirs = FORM["amd-smi 26 box"](MESH), FORM["amd-smi 26 box"](OTHER)
+    lines = [line for line in theirs.split("\n") if re.match(r"\| (?:0000:|  \d )", line)]
+    rows = mine.split("\n")
+    place = next(n for n, line in enumerate(rows) if line.startswith("|   3 ")) + 1
+    text = "\n".join([*rows[:place], *lines, *rows[place:]])
+    assert codes(text) == ["TOPO-SEVERAL-OUTPUTS"]
+
+
+def test_a_device_of_rocm_bandwidth_test_that_is_listed_twice_is_one():
+    text = FORM["rocm_bandwidth_test"](MESH)
+    line = next(line for line in text.split("\n") if line.startswith("Device: 5"))
+    assert len(read(text.replace(line, f"{line}\n{line}"), "t.txt").gpus) == 8
+
+
+def test_agents_whose_nodes_fall_are_not_whole():
+    text = system.rocminfo(MESH)
+    swapped = text.replace("Node:                    4 ", "Node:                    X ")
+    swapped = swapped.replace("Node:                    5 ", "Node:                    4 ")
+    assert "TOPO-TRUNCATED" in codes(swapped.replace("   X ", "   5 "))
+
+
+def test_a_link_in_another_nodes_file_is_damage():
+    text = FORM["KFD"](MESH)
+    swapped = text.replace("nodes/3/io_links/1/", "nodes/x/io_links/1/")
+    swapped = swapped.replace("nodes/5/io_links/1/", "nodes/3/io_links/1/")
+    assert "TOPO-TRUNCATED" in codes(swapped.replace("nodes/x/", "nodes/5/"))
+
+
+def test_titles_that_changed_places_give_no_weight():
+    text = printers.rocm_smi_topology(MESH)
+    swapped = text.replace("Weight between", "X between").replace("Hops between", "Weight between")
+    links = read(swapped.replace("X between", "Hops between"), "t.txt").links
+    assert {(link.weight, link.hops) for link in links} == {(None, None)}
+
+
+def test_tables_that_know_other_pairs_are_of_two_hosts():
+    pcie = Machine(MESH.cards, lambda a, b: Wire("PCIE", 40, 2, (0, 0)))
+    assert codes(rocm.bandwidth(MESH) + rocm.bandwidth(pcie)) == ["TOPO-SEVERAL-OUTPUTS"]
+
+
+def test_one_gpu_on_two_numa_nodes_is_two():
+    one = Machine((Card("0000:05:00.0", 0),))
+    lines = FORM["rocm-smi numa"](one).split("\n")
+    again = [line.replace(": 0", ": 1") for line in lines if "Numa Node:" in line]
+    assert codes("\n".join([*lines[:4], *again, *lines[4:]])) == ["TOPO-SEVERAL-OUTPUTS"]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,8 @@ def box(lines: Sequence[str], subject: str, findings: list[Finding]) -> list[tup
                 )
             )
             address, pending = None, False
+    if difference := rows_differ(number for number, _device in devices):
+        findings.append(problems.several(subject, difference))
     if pending:
         findings.append(problems.truncated(subject, "the second row of the last GPU is missing"))
     elif devices and not ended:

@@ -27,7 +27,7 @@ def parse(text: str, subject: str) -> Observation:
     Addresses have no PCI domain. A GPU's NUMA node is the place, among the CPUs, of the one it
     has the lightest way to.
     """
-    agents = [match.groups() for match in _DEVICE.finditer(text)]
+    agents = list(dict.fromkeys(match.groups() for match in _DEVICE.finditer(text)))
     cpus = [int(number) for number, uuid, bus in agents if not uuid and not bus]
     gpus = [agent for agent in agents if agent[1] or agent[2]]
     rows, findings = _distances(text, subject)

@@ -114,6 +114,9 @@ def _damaged(path: str, content: str) -> bool:
         return False
     lines = [line.split() for line in content.splitlines() if line.strip()]
     lines = [words for words in lines if words[0].isidentifier()]
+    link = re.search(r"nodes/(\d+)/\w+_links/", path)
+    if link and ["node_from", link.group(1)] not in lines and lines:
+        return True
     known = all(len(words) == 2 and words[1].isdecimal() for words in lines)
     return not known or len({words[0] for words in lines}) < len(lines)
 
@@ -167,7 +170,7 @@ def parse_bare(text: str, subject: str) -> Observation:
 
 def _bare_holes(blocks: Sequence[str]) -> str | None:
     """Say what shows that blocks of properties are not all that the files held."""
-    if "node_from" in blocks[0]:
+    if "node_from" in blocks[0] and len(blocks) == 1:
         return None
     if blocks[0].strip():
         return "it begins inside the properties of a node"

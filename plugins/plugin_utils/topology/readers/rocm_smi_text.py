@@ -86,6 +86,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     findings: list[Finding] = []
     values: dict[int, dict[str, str]] = {}
     sizes: dict[str, int] = {}
+    pairs: dict[str, set[tuple[int, int]]] = {}
     unread: list[str] = []
     rows: list[tuple[int, Device]] = []
     sections = _sections(text)
@@ -103,6 +104,9 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 findings.append(problems.truncated(subject, f"{where}: {shape.complaint}"))
             elif kind and sizes.setdefault(kind, shape.devices) != shape.devices:
                 other = f"the {kind} of {sizes[kind]} and also of {shape.devices} GPUs is in it"
+                tables.difference = tables.difference or other
+            elif kind and pairs.setdefault(kind, set(shape.cells)) != set(shape.cells):
+                other = f"the {kind} of other GPUs each is in it twice"
                 tables.difference = tables.difference or other
             if shape.nonsense:
                 findings.append(problems.unreadable_cells(subject, where, shape.nonsense))

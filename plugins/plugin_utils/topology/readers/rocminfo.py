@@ -46,7 +46,10 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     for part in outputs:
         numbers = [int(number) for number in _AGENT.findall(part)]
         kinds = re.findall(r"^  Device Type: +(?:CPU|GPU|DSP|AIE)\b", part, re.MULTILINE)
-        if numbers != list(range(1, len(numbers) + 1)) or len(kinds) < len(numbers):
+        nodes = [int(node) for node in re.findall(r"(?m)^  Node: +(\d{1,4})\b", part)]
+        # ROCr goes by node.
+        whole = len(kinds) == len(numbers) and nodes == sorted(nodes)
+        if numbers != list(range(1, len(numbers) + 1)) or not whole:
             message = f"{len(kinds)} agents of {max(numbers)} are whole"
             findings.append(problems.truncated(subject, message))
     # A tool that was never run says nothing.

@@ -133,7 +133,17 @@ def rows_differ(numbers: Iterable[int]) -> str | None:
 
 
 # What a GPU keeps while its host runs; everything else may change between two commands.
-_IDENTITY = ("bdf", "unique_id", "uuid", "serial", "kfd_node", "kfd_id", "device_id")
+_IDENTITY = (
+    "bdf",
+    "unique_id",
+    "uuid",
+    "serial",
+    "kfd_node",
+    "kfd_id",
+    "device_id",
+    "numa_node",
+    "numa_affinity",
+)
 
 
 def restated(devices: Iterable[tuple[int, Device]]) -> str | None:
