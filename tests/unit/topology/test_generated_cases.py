@@ -145,6 +145,11 @@ def test_a_link_in_another_nodes_file_is_damage():
     assert "TOPO-TRUNCATED" in codes(swapped.replace("nodes/x/", "nodes/5/"))
 
 
+def test_a_bandwidth_without_its_least_is_none():
+    text = re.sub(r"(?m)^min_bandwidth.*\n", "", FORM["KFD"](MESH))
+    assert {link.bandwidth_mb_s for link in read(text, "t.txt").links} == {None}
+
+
 def test_titles_that_changed_places_give_no_weight():
     text = printers.rocm_smi_topology(MESH)
     swapped = text.replace("Weight between", "X between").replace("Hops between", "Weight between")

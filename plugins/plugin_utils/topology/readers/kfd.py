@@ -296,6 +296,6 @@ def _by_cpu(
 
 
 def _bandwidth(link: _Link | None) -> tuple[int, int] | None:
-    if link is None or not link.max_bandwidth:
+    if link is None or not link.max_bandwidth or not link.min_bandwidth:
         return None
     return link.min_bandwidth, link.max_bandwidth
