@@ -69,8 +69,8 @@ class Causes:
                 self._found.pop(handled, None)
         if cause is None:
             return
-        first = self._found.get(rank)
-        if first is None or rank == "waits" or now - first[0] > self._facts["fresh_seconds"]:
+        first, _cause = self._found.get(rank, (float("-inf"), None))
+        if rank == "waits" or now - first > self._facts["fresh_seconds"]:
             self._found[rank] = now, cause
 
     def _read(self, told: str, bare: str, quiet: bool) -> tuple[str, Cause | None]:

@@ -32,6 +32,11 @@ DRIVER = "sys/module/amdgpu/version"
 KINDS = {"ce": "correctable", "ue": "uncorrectable", "de": "deferred"}
 SYSTEMCTL_SECONDS = 10
 RECORD_BYTES = 16384
+# What a supervisor records of an engine's start, and its metric.
+FIGURES = {
+    "weights_bytes_per_gpu": "apiary_replica_weights_bytes",
+    "kv_tokens": "apiary_replica_kv_tokens",
+}
 UNITS = ("etc/systemd/system", "run/systemd/generator")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")
@@ -288,6 +293,13 @@ def serving(
         if died.get("cause") in settings["causes"] and isinstance(at, int) and 0 < at < 2**40:
             labels = {**whose, "cause": died["cause"]}
             yield ("apiary_replica_died_timestamp_seconds", labels, int(at))
+        figures = recorded(one["unit"], "figures.json", root)
+        for source in ("planned", "actual"):
+            numbers: Any = figures.get(source)
+            for figure, name in FIGURES.items() if isinstance(numbers, dict) else ():
+                value = numbers.get(figure)
+                if isinstance(value, int) and 0 <= value < 2**60:
+                    yield (name, {**whose, "source": source}, int(value))
         state = reported.get(one["unit"])
         if state:
             now = state.get("ActiveState")

@@ -13,11 +13,16 @@ from collections.abc import Iterator
 from ..evidence.types import Evidence
 from ..findings import ApiaryError
 from ..host.facts import command, serving_replicas
-from ..host.types import Check
+from ..host.types import Check, CheckState
 from ..plan.check import parse_plan
 from ..plan.types import Plan
 from ..render.systemd import render_systemd
 
+_LISTENS: dict[bool | None, tuple[CheckState, str]] = {
+    None: ("unknown", "no list of ports"),
+    True: ("pass", "listening"),
+    False: ("fail", "nobody listens"),
+}
 _STATUS = re.compile(r"^Id=(\S+)\nStatusText=(.+)$", re.MULTILINE)
 _PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
 
@@ -79,15 +84,7 @@ def _units(evidence: Evidence, plan: Plan) -> Iterator[Check]:
             "running",
             unit=replica.unit,
         )
-        yield Check(
-            "ACCEPT-PORT",
-            f"{evidence.host}: {replica.unit}",
-            "unknown" if ports is None else "pass" if str(replica.port) in ports else "fail",
-            "no list of ports"
-            if ports is None
-            else "listening"
-            if str(replica.port) in ports
-            else "nobody listens",
-            f"a listener on port {replica.port}",
-            unit=replica.unit,
-        )
+        listens = None if ports is None else str(replica.port) in ports
+        state, found = _LISTENS[listens]
+        subject, expected = f"{evidence.host}: {replica.unit}", f"a listener on port {replica.port}"
+        yield Check("ACCEPT-PORT", subject, state, found, expected, unit=replica.unit)

@@ -88,6 +88,9 @@ def one(metrics, name):
 def test_every_metric_is_known_and_has_the_labels_that_knowledge_says(tmp_path):
     root = host(tmp_path)
     died(root).write_text('{"at": 1764000000, "cause": "gpu_memory"}')
+    figures = {"weights_bytes_per_gpu": 5, "kv_tokens": 7, "attention_backend": ["a"]}
+    text = json.dumps({"planned": figures, "actual": {**figures, "kv_tokens": 1e99}})
+    (next((root / "run/apiary").iterdir()) / "figures.json").write_text(text)
     metrics = told(root, mounts={"/": "-.mount"})
     for name, samples in metrics.items():
         for labels in samples:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...documents import knowledge
 from ...plan.types import Plan, Replica
-from ..unit import directory, unit_facts
+from ..unit import directory, plan_path, unit_facts
 
 FACTS = "serving/containers.yml"
 PROGRAMS = "/usr/libexec/apiary"
@@ -64,6 +64,8 @@ def container_run(plan: Plan, replica: Replica, index: int) -> ContainerRun:
         mounts=(
             Mount(PROGRAMS, PROGRAMS),
             Mount(document, document),
+            # What was planned, beside what the engine measures.
+            Mount(plan_path(plan), plan_path(plan)),
             Mount(weights, weights),
             Mount(f"/var/cache/{name}", f"/var/cache/{name}", writable=True),
             # The replicas before this one tell there how far they are; its own lies below.

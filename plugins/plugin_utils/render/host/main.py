@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+from dataclasses import fields
+from typing import Any
 
 from ....module_utils.finding import ApiaryError
 from . import backoff, preflight
@@ -94,22 +96,5 @@ def _refused(context: Context, refusal: ApiaryError) -> int:
 
 def _nobody(path: str) -> LaunchSpec:
     """Return a spec to speak for a replica whose own cannot be read."""
-    return LaunchSpec(
-        unit=os.path.basename(path),
-        deployment="",
-        replica=0,
-        runtime="native",
-        gpus=(),
-        cpus=None,
-        memory_nodes=(),
-        listen_address="",
-        probe_address="",
-        port=0,
-        model_name="",
-        weights="",
-        secrets=(),
-        after=(),
-        start_timeout_seconds=0,
-        drain_timeout_seconds=0,
-        hang_seconds=0,
-    )
+    values: dict[str, Any] = {item.name: None for item in fields(LaunchSpec)}
+    return LaunchSpec(**{**values, "unit": os.path.basename(path)})

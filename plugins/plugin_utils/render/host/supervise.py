@@ -69,7 +69,7 @@ class Supervisor:
 
         def see(line: str) -> None:
             phases.see(line)
-            self._ending.causes.see(line)
+            self._ending.see(line)
 
         client = Client(context, first.get(variable), pem)
         engine = Engine([*self._command, *options], environment, context.journal, see, hidden)
@@ -80,7 +80,7 @@ class Supervisor:
             prober.start()
             self._start(engine, phases, agent)
             phases.watching = False
-            self._ending.causes.clear()
+            self._ending.serves()
             serving = True
             self._serve(engine, client, agent)
         except StoppedError:

@@ -87,12 +87,20 @@ def _run(channel: socket.socket, options: dict[str, typing.Any], gpus: list[hard
             f"PP rank 0, TP rank {rank}, EP rank {ep} (GPU {gpu.bdf})",
         )
     tokens = options["max_num_seqs"] * options["max_model_len"]
+    planned, factor = options["planned"], options["figures"]
+    shown = int((planned.get("kv_tokens") or tokens) * factor)
+    if planned.get("attention_backend"):
+        name = planned["attention_backend"]
+        info("rocm.py:0", f"Using {name} backend out of potential backends: ['{name}'].")
+    if planned.get("weights"):
+        gib = planned["weights"] * factor / 2**30
+        info("gpu_model_runner.py:0", f"Model loading took {gib:.2f} GiB memory and 0.1 seconds")
     for place, message in (
         ("gpu_model_runner.py:0", f"Starting to load model {options['model']}..."),
         ("default_loader.py:0", "Loading safetensors checkpoint shards: 100% Completed"),
         ("default_loader.py:0", f"Loading weights took {options['phase_seconds']:.2f} seconds"),
         ("backends.py:0", "torch.compile takes 0.00 s in total"),
-        ("kv_cache_utils.py:0", f"GPU KV cache size: {tokens:,} tokens"),
+        ("kv_cache_utils.py:0", f"GPU KV cache size: {shown:,} tokens"),
         (
             "kv_cache_utils.py:0",
             f"Maximum concurrency for {options['max_model_len']:,} tokens per "

@@ -76,6 +76,18 @@ def banner(data: dict[str, typing.Any], model: str, given: dict[str, typing.Any]
     info("api_utils.py:0", f"non-default args: {given}")
 
 
+def planned(environment: typing.Mapping[str, str]) -> dict[str, typing.Any]:
+    """Return the figures of this replica's plan, which a real engine measures; {} without one."""
+    try:
+        path = f"/etc/apiary/{environment['APIARY_DEPLOYMENT']}/plan.json"
+        with open(path, encoding="utf-8") as stream:
+            plan = json.load(stream)
+        replica = plan["replicas"][int(environment["APIARY_REPLICA"])]
+        return {**replica, "weights": plan["memory"]["weights_bytes_per_gpu"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
 def serve(
     data: dict[str, typing.Any],
     settings: dict[str, typing.Any],
@@ -114,6 +126,9 @@ def serve(
         root=os.environ.get("APIARY_DOUBLE_ROOT", "/"),
         phase_seconds=seconds("PHASE", 0.2),
         step_seconds=seconds("STEP", 0.0),
+        # What it logs of itself is the plan's figure times this.
+        figures=seconds("FIGURES", 1.0),
+        planned=planned(os.environ),
     )
     info("model.py:0", f"Using max model len {settings['max_model_len']}")
     checkpoint.check_parallel(config, settings)

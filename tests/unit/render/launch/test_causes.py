@@ -45,6 +45,18 @@ def test_the_logs_are_enough():
     assert set(cause_ids(FACTS)) - {"unknown"} - rare <= named
 
 
+def test_every_advisory_that_is_named_is_there():
+    known = {
+        entry["id"]
+        for name in ("attention", "experts", "models", "releases", "settings")
+        for entry in knowledge(f"vllm/advisories/{name}.yml")["advisories"]
+    }
+    advice = (entry["advice"].partition(" Advisories: ") for entry in FACTS["causes"])
+    named = [text.rstrip(".").split(", ") for _advice, found, text in advice if found]
+    assert len(named) >= 8
+    assert {one for ids in named for one in ids} <= known
+
+
 OUT_OF_MEMORY = "(Worker_TP3 pid=9) torch.OutOfMemoryError: HIP out of memory."
 PEER = "(Worker_TP0 pid=6) RuntimeError: NCCL error: remote process exited or there was a network"
 
