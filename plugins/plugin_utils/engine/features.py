@@ -44,7 +44,7 @@ def features(
         else int(requested.kv_offload_gib),
         **_template(entry, requested.chat_template),
         **_encoder(architecture, deployment, version),
-        **_draft(architecture, deployment, entry, where, gfx),
+        **_draft(architecture, deployment, version, gfx),
     }
     for kind, (feature, _flag, registry) in PARSERS.items():
         name, source = _parser(entry, where, architecture.model_type, kind)
@@ -125,18 +125,15 @@ def _encoder(architecture: Architecture, deployment: Deployment, version: str) -
 
 
 def _draft(
-    architecture: Architecture,
-    deployment: Deployment,
-    entry: Mapping[str, Any],
-    where: str,
-    gfx: str | None,
+    architecture: Architecture, deployment: Deployment, version: str, gfx: str | None
 ) -> dict[str, Fact]:
     """Return the configuration of speculative decoding, or why there is none."""
     facts = knowledge("vllm/features.yml")["speculation"]
+    entry, where = upstream(deployment.model.name)
     state, requests = deployment.features.speculation, deployment.limits.max_num_seqs
     config: dict[str, Any] = {}
     source = missing = ""
-    own = _own_draft(architecture, entry)
+    own = _own_draft(architecture, entry, version)
     if state == "auto":
         entries = [
             item
@@ -163,9 +160,13 @@ def _draft(
     }
 
 
-def _own_draft(architecture: Architecture, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how to speculate with the checkpoint's own layers; empty without any."""
-    if not (architecture.details or {}).get("mtp_layers"):
+def _own_draft(
+    architecture: Architecture, entry: Mapping[str, Any], version: str
+) -> dict[str, Any]:
+    """Return how to speculate with the checkpoint's own layers, if it has any that vLLM runs."""
+    method = knowledge("vllm/features.yml")["speculation"]["own"].get(architecture.model_type)
+    layers = (architecture.details or {}).get("mtp_layers")
+    if not layers or method not in literals(version, "SPECULATIVE_METHODS"):
         return {}
     for config in _configs(entry):
         if "model" not in config and str(config.get("method", "")).endswith("mtp"):

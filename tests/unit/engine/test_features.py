@@ -161,6 +161,11 @@ def test_speculation_as_the_operator_wants_it():
     own = json.loads(flag(made(DEEPSEEK, speculation="mtp"), "--speculative-config"))
     assert (own["method"], own["num_speculative_tokens"] > 0) == ("mtp", True)
     assert "VLLM-SPECULATION-IMPOSSIBLE" in said(made(QWEN, speculation="mtp"))
+    # Layers of a type that no release speculates with, and of one that this release does not.
+    other = dataclasses.replace(GLM, model_type="minimax_m2")
+    for architecture, version in ((other, NEW), (GLM, "0.29.0")):
+        result = made(version=version, architecture=architecture, speculation="mtp")
+        assert "VLLM-SPECULATION-IMPOSSIBLE" in said(result)
     ngram = json.loads(flag(made(QWEN, speculation="ngram"), "--speculative-config"))
     assert ngram["method"] == "ngram"
     draft = made(QWEN, speculation="draft", draft_model="/models/draft")
@@ -171,6 +176,11 @@ def test_speculation_as_the_operator_wants_it():
 def test_experts_move_between_gpus_only_where_they_are_whole():
     assert flag(made(QWEN, ep=True, eplb=True), "--enable-eplb") == ""
     assert flag(made(QWEN, ep=True), "--enable-eplb") is None
+    mxfp4 = dataclasses.replace(known(QWEN), quantization="mxfp4")
+    result = made(architecture=mxfp4, ep=True, eplb=True)
+    assert flag(result, "--enable-eplb") is None
+    assert "VLLM-EPLB-FORMAT" in said(result)
+    assert flag(made(QWEN, size=1, ep=True, eplb=True), "--enable-eplb") is None
     result = made(QWEN, size=4, eplb=True)
     assert flag(result, "--enable-eplb") is None
     assert "VLLM-EPLB-NO-EXPERTS" in said(result)
