@@ -118,10 +118,20 @@ def _known() -> dict[str, Config]:
     return result
 
 
+THOUGHTS = ("<think>", "</think>")
+
+
 @functools.cache
 def tokenizer() -> str:
-    """Return a tokenizer.json: a reasoning parser, and the towers of some releases, want one."""
-    return json.dumps(runpy.run_path(str(MAKE_MODEL))["tokenizer"]())
+    """Return a tokenizer.json that has the marks of thoughts, which reasoning parsers want."""
+    made = runpy.run_path(str(MAKE_MODEL))["tokenizer"]()
+    marks = {"special": True, "lstrip": False, "rstrip": False}
+    marks |= {"normalized": False, "single_word": False}
+    first = len(made["model"]["vocab"])
+    for place, content in enumerate(THOUGHTS, first):
+        made["model"]["vocab"][content] = place
+        made.setdefault("added_tokens", []).append({"id": place, "content": content, **marks})
+    return json.dumps(made)
 
 
 def _write(directory: Path, text: str, quantization: str | None = None) -> None:
