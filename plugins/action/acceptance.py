@@ -16,6 +16,7 @@ from ..plugin_utils.acceptance.settings import Measured, Settings
 from ..plugin_utils.adapters import Deciding, module_result
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.evidence.bounds import bounded
+from ..plugin_utils.evidence.scopes import requested
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.files import write_text
 from ..plugin_utils.findings import Finding, error, has_errors
@@ -69,7 +70,7 @@ class ActionModule(Deciding):
         """Return fresh evidence of the host."""
         scopes = {"gpu", "acceptance", *(scope for one in concerns for scope in CONCERNS[one])}
         begun = _now()
-        bundle = self._module("evidence_info", {"scopes": sorted(scopes)}, task_vars)
+        bundle = self._module("evidence_info", requested(sorted(scopes)), task_vars)
         # By this clock: a host's may be wrong, and reports compare times of many hosts.
         bounded(bundle.get("evidence"), task_vars["inventory_hostname"])
         return {**bundle["evidence"], "collected_at": begun}

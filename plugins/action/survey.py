@@ -17,6 +17,7 @@ from ..plugin_utils.adapters import Deciding as DecidingAction
 from ..plugin_utils.adapters import module_result, warn
 from ..plugin_utils.documents import dumps
 from ..plugin_utils.evidence.bounds import bounded
+from ..plugin_utils.evidence.scopes import requested
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.applying import pending_of
@@ -179,7 +180,7 @@ class ActionModule(DecidingAction):
     def _gather(self, host: str, scopes: list, dest: str | None, variables: dict):
         """Return the path of this host's evidence on the controller, and the evidence."""
         begun = _now()
-        told = module_result(self, "evidence_info", {"scopes": scopes}, variables)
+        told = module_result(self, "evidence_info", requested(scopes), variables)
         # By this clock: a host's may be wrong, and the last run's surveys are told by their time.
         document = {**(told.get("evidence") or {}), "host": host, "collected_at": begun}
         text = bounded(document, host)

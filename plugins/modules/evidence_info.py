@@ -39,11 +39,24 @@ options:
       - kubernetes
       - acceptance
       - router
-      - exports
       - telemetry
+      - exports
+      - engine
       - reboot
       - plans
     default: [gpu]
+  sources:
+    description:
+      - What the scopes but V(gpu) stand for. The controller fills it in by O(scopes), so a task
+        leaves it out.
+    type: dict
+    suboptions:
+      commands:
+        description: Forms of each command by its name; they are tried until one answers.
+        type: dict
+        default: {}
+      files: {description: Patterns of files., type: list, elements: str, default: []}
+      links: {description: Patterns of symbolic links., type: list, elements: str, default: []}
   programs:
     description: Paths of programs; each is run with C(--version), a command by its path.
     type: list
@@ -108,7 +121,13 @@ evidence:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.evidence.host import SCOPES, collect_host
+from ..module_utils.evidence.host import collect_host
+
+SCOPES = (
+    *("gpu", "rocm", "tuning", "weights", "container", "kubernetes", "acceptance", "router"),
+    *("telemetry", "exports", "engine", "reboot", "plans"),
+)
+PATTERNS = {"type": "list", "elements": "str", "default": []}
 
 
 def main() -> None:
@@ -117,17 +136,24 @@ def main() -> None:
             "scopes": {
                 "type": "list",
                 "elements": "str",
-                "choices": ["gpu", *SCOPES],
+                "choices": list(SCOPES),
                 "default": ["gpu"],
+            },
+            "sources": {
+                "type": "dict",
+                "options": {
+                    "commands": {"type": "dict", "default": {}},
+                    "files": PATTERNS,
+                    "links": PATTERNS,
+                },
             },
             "programs": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
+    gpu, sources = "gpu" in module.params["scopes"], module.params["sources"] or {}
     programs = tuple(module.params["programs"])
-    module.exit_json(
-        changed=False, evidence=collect_host(module.params["scopes"], programs=programs)
-    )
+    module.exit_json(changed=False, evidence=collect_host(gpu, sources, programs=programs))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from ansible.utils.display import Display
 from ..module_utils.replicas.connection import certificate
 from .documents import YAML_LOADER, from_document, to_document
 from .evidence.bounds import bounded
+from .evidence.scopes import requested
 from .evidence.types import Evidence
 from .files import findings_here
 from .findings import ApiaryError, Finding, error, from_host
@@ -107,6 +108,8 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         """Return the module's result with its findings as documents."""
+        if self._task.action.rpartition(".")[2] == "evidence_info":
+            self._task.args = {**self._task.args, **requested(self._task.args.get("scopes"))}
         if self._task.args.get("resources"):
             try:
                 self._task.args = dict(with_certificates(self, self._task.args, task_vars))
@@ -174,7 +177,7 @@ def refuse_facts(task_vars: Mapping[str, Any]) -> None:
 def gathered(action: Any, scopes: Iterable[str], task_vars: Any) -> Evidence:
     """Return evidence of the task's host, as its operator calls it; raise PROBE-SIZE or DOC-…."""
     host = task_vars["inventory_hostname"]
-    result = module_result(action, "evidence_info", {"scopes": list(scopes)}, task_vars)
+    result = module_result(action, "evidence_info", requested(list(scopes)), task_vars)
     bounded(result.get("evidence"), host)
     return from_document(Evidence, {**result["evidence"], "host": host}, f"{host}: evidence")
 

@@ -21,6 +21,7 @@ from typing import Any
 import ansible
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import requested
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import topology_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
     architecture_of,
@@ -153,7 +154,7 @@ class Role:
 
     def gather(self, scopes: Sequence[str]) -> dict[str, Any]:
         """Return evidence of these scopes."""
-        words = {"scopes": list(scopes), "programs": list(self.case.programs)}
+        words = {**requested(list(scopes)), "programs": list(self.case.programs)}
         gathered = self.machine.run("evidence_info", words)
         assert gathered, scopes
         assert not gathered.get("failed"), gathered

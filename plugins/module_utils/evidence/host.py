@@ -4,19 +4,20 @@
 
 """Collect what a host itself says, beside its GPUs: system, kernel, packages, mounts, services.
 
-A scope is what one concern needs; the document is `apiary.evidence/v1`, verbatim as always.
+What that is the controller says by scope (plugin_utils/evidence/scopes.py); the document is
+`apiary.evidence/v1`, verbatim as always.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from . import gpu as evidence
 from .gpu import Files, Runner
-from .scopes import COMMON, SCOPES
-from .sources import COMMANDS
+from .sources import COMMANDS, tool
 
 # A repository or mirror address may carry a password, which may hold what an address may not.
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s/@:\"']+:[^\s\"']*|[^\s/\"']+)(?=@)")
@@ -36,40 +37,38 @@ def without_credentials(text: str) -> str:
 
 
 def collect_host(
-    scopes: list[str],
+    gpu: bool,
+    sources: Mapping[str, Any],
     run: Runner = evidence.run_command,
     root: str = "/",
     programs: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Return the evidence of the named scopes; "gpu" stands for all that evidence.collect gives.
+    """Return the evidence of ``sources``, and with ``gpu`` all that evidence.collect gives.
 
+    ``sources`` are commands, by name and the forms that are tried, and patterns of files and links.
     Each of ``programs`` is run with --version, a command by the program's path.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
-    gpu = "gpu" in scopes
-    requested = [COMMON, *(SCOPES[name] for name in scopes if name != "gpu")]
-    if requested == [COMMON] and gpu:
+    if gpu and not sources:
         return evidence.collect(run, root)
     if gpu:
         evidence.raise_file_limit()
     attempts = [*COMMANDS] if gpu else []
     names = {name for name, _attempts in attempts}
     attempts += [(path, ((path, "--version"),)) for path in programs]
-    attempts += [
-        each for each_scope in requested for each in each_scope.commands if each[0] not in names
-    ]
+    wanted = sources.get("commands", {}).items()
+    attempts += [tool(name, *forms) for name, forms in wanted if name not in names]
     commands = evidence.collect_commands(run, tuple(attempts))
     for label, result in commands.items():
         if not names.intersection((label, label.rpartition("_")[0])):
             result["stdout"] = masked(result["stdout"])
 
     def read_all(found: Files) -> None:
-        for scope in requested:
-            for pattern in scope.files:
-                found.read_all(pattern)
-            for pattern in scope.links:
-                for path in found.paths(pattern):
-                    found.link(path)
+        for pattern in sources.get("files", ()):
+            found.read_all(pattern)
+        for pattern in sources.get("links", ()):
+            for path in found.paths(pattern):
+                found.link(path)
 
     found = evidence.in_time(root, read_all)
     found.files = {path: masked(text) for path, text in found.files.items()}

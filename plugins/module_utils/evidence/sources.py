@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
 
 # Name and argvs, tried in order until one answers.
 Command = tuple[str, tuple[tuple[str, ...], ...]]
@@ -178,12 +177,3 @@ def find_tool(name: str) -> str | None:
     places = os.environ.get("PATH", "").split(os.pathsep) + list(TOOL_PATH)
     places += sorted(glob.glob("/opt/rocm-*/bin"), reverse=True)
     return shutil.which(name, path=os.pathsep.join(place for place in places if place))
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What one concern needs to know: commands, file patterns, patterns of symbolic links."""
-
-    commands: Commands = ()
-    files: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()

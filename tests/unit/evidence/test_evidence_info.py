@@ -14,7 +14,9 @@ from ansible_collections.apiary.instinct.plugins.modules import evidence_info
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_it_returns_evidence_and_changes_nothing(check_mode, capsys, monkeypatch):
     monkeypatch.setattr(
-        evidence_info, "collect_host", lambda scopes, programs: {"schema": "apiary.evidence/v1"}
+        evidence_info,
+        "collect_host",
+        lambda gpu, sources, programs: {"schema": "apiary.evidence/v1"},
     )
     with patch_module_args({"_ansible_check_mode": check_mode}), pytest.raises(SystemExit) as end:
         evidence_info.main()

@@ -6,15 +6,23 @@
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import host as host_evidence
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence import scopes, sources
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import (
-    SCOPES,
-    collect_host,
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import collect_host
+from ansible_collections.apiary.instinct.plugins.modules import evidence_info
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    knowledge,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import (
+    requested,
+    sources,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 
+from support.host.collected import collected
 from support.topology.simulated import absent
+
+FACTS = knowledge("evidence.yml")
+SCOPES = FACTS["scopes"]
 
 
 @pytest.fixture
@@ -47,31 +55,48 @@ def test_passwords_are_masked(text, shown):
 
 @pytest.mark.parametrize("scope", ["gpu", *SCOPES])
 def test_every_scope_gives_a_valid_document(scope, root):
-    bundle = collect_host([scope], absent, root)
+    bundle = collected([scope], absent, root)
     evidence = from_document(Evidence, bundle, "host")
     assert evidence.files["/etc/os-release"].startswith("ID=debian")
 
 
 def test_a_command_is_the_same_in_every_scope():
     told = {}
-    for scope in (scopes.COMMON, *SCOPES.values()):
-        for name, argvs in scope.commands:
-            assert told.setdefault(name, argvs) == argvs
+    for scope in (FACTS["common"], *SCOPES.values()):
+        for name, forms in scope.get("commands", {}).items():
+            assert told.setdefault(name, forms) == forms
+
+
+def test_the_module_has_every_scope():
+    assert sorted(evidence_info.SCOPES) == sorted(["gpu", *SCOPES])
+
+
+@pytest.mark.parametrize("given", [None, ["gpu"], "gpu"])
+def test_gpus_alone_are_what_the_host_knows(given):
+    assert requested(given)["sources"] == {}
+
+
+def test_scopes_may_stand_between_commas():
+    assert requested("gpu,reboot")["sources"] == sources(["gpu", "reboot"])
+    assert "/var/lib/apiary/reboot.json" in sources(["gpu", "reboot"])["files"]
+
+
+@pytest.mark.parametrize("given", [7, {"gpu": 1}, [["gpu"]], ["rocks"]])
+def test_what_is_no_scope_is_left_to_the_module(given):
+    assert requested(given)["scopes"] == given
 
 
 def test_scopes_add_up(root):
-    both = collect_host(["gpu", "acceptance"], absent, root)
+    both = collected(["gpu", "acceptance"], absent, root)
     assert {"rocm_smi_topology", "kernel_log", "virtualization"} <= set(both["commands"])
 
 
-def test_a_password_in_an_address_is_left_out(root, monkeypatch):
-    monkeypatch.setitem(SCOPES, "rocm", sources.Scope(files=("/etc/apt/*.sources",)))
-    tool = sources.Scope(commands=(("tool", (("tool",),)),))
-    monkeypatch.setitem(SCOPES, "weights", tool)
+def test_a_password_in_an_address_is_left_out(root):
+    wanted = {"files": ["/etc/apt/*.sources"], "commands": {"tool": ["tool"]}}
 
     def told(argv):
         return 0, b"https://user:secret@mirror.example/x\n", b"", None
 
-    bundle = collect_host(["rocm", "weights"], told, root)
+    bundle = collect_host(False, wanted, told, root)
     assert bundle["files"]["/etc/apt/x.sources"] == "URIs: https://***@mirror.example/x\n"
     assert bundle["commands"]["tool"]["stdout"] == "https://***@mirror.example/x\n"

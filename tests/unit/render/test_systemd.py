@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence.gpu import FILE_LIMIT
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import SCOPES, masked
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import masked
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     knowledge,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import sources
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node, Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
@@ -193,7 +194,8 @@ def test_weights_in_a_home_stay_readable(path, said):
 
 def test_acceptance_sees_every_file_as_it_is():
     """What the evidence lacks, cuts off or masks would be told as drift of a sound host."""
+    collected = sources(["acceptance"])["files"]
     for path, item in rendered().items():
-        assert any(fnmatch.fnmatchcase(path, pattern) for pattern in SCOPES["acceptance"].files)
+        assert any(fnmatch.fnmatchcase(path, pattern) for pattern in collected)
         assert masked(item.content) == item.content
         assert len(item.content.encode()) < FILE_LIMIT

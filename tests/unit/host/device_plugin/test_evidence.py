@@ -4,7 +4,6 @@
 
 import socket
 
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import collect_host
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.node import (
@@ -12,6 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
 )
 
 from support.host import kubernetes as lab
+from support.host.collected import collected as evidence_of
 
 ANSWERS = {
     "kubelet": "Kubernetes v1.33.1\n",
@@ -25,7 +25,7 @@ def collected(root):
         said = ANSWERS.get(argv[0])
         return (0, said, "", None) if said else (None, "", "", "not found")
 
-    return collect_host(["kubernetes"], run, str(root))
+    return evidence_of(["kubernetes"], run, str(root))
 
 
 def put(root, path, text=""):

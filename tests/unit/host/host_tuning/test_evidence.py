@@ -5,14 +5,14 @@
 """What is collected is what is decided on: the two know nothing of each other."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import collect_host
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence.scopes import TUNING
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import sources
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import (
     catalogue,
     sysctl,
 )
 
+from support.host.collected import collected as evidence_of
 from support.host.tuning import host, idle_states, tuned
 
 # A limit's drop-in is compared where it lies; the others say what an earlier run did.
@@ -38,7 +38,7 @@ def collected(tmp_path):
             ran.append(argv)
             return 1, b"", b"", None
 
-        return collect_host(["tuning"], run, str(tmp_path))["files"], ran
+        return evidence_of(["tuning"], run, str(tmp_path))["files"], ran
 
     return collect
 
@@ -76,4 +76,4 @@ def test_other_boot_loaders_are_noticed(collected):
 
 def test_grub_cfg_is_never_read_whole():
     """It may hold the hash of GRUB's password."""
-    assert not [path for path in TUNING.files if "grub.cfg" in path]
+    assert not [path for path in sources(["tuning"])["files"] if "grub.cfg" in path]

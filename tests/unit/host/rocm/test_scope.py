@@ -5,12 +5,15 @@
 """What the decisions read is what hosts are asked for: nothing less, nothing more."""
 
 import fnmatch
+import shlex
 import stat
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as evidence
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence import host as host_evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    from_document,
+    knowledge,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     CommandOutput,
     Evidence,
@@ -28,9 +31,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target i
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
 
+from support.host.collected import collected
 from support.host.rocm import SYSTEMS, Machine
 
-SCOPE = host_evidence.SCOPES["rocm"]
+SCOPE = knowledge("evidence.yml")["scopes"]["rocm"]
 
 
 class Asked(dict):
@@ -54,12 +58,12 @@ def test_every_command_is_run_for_someone_who_reads_it():
     # Whether a key is enrolled matters only there.
     asked["secure_boot"] = CommandOutput(("mokutil",), 0, "SecureBoot enabled\n", "", 0.0)
     read(Evidence("gpu-001", "2026-11-21T00:00:00Z", "2", asked))
-    assert asked.names == {name for name, _forms in SCOPE.commands}
+    assert asked.names == SCOPE["commands"].keys()
 
 
 def is_collected(path):
     """Whether a host would be asked for this file."""
-    return any(fnmatch.fnmatchcase(path, pattern) for pattern in SCOPE.files)
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in SCOPE["files"])
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -92,7 +96,7 @@ def test_the_host_is_read_as_it_stands(tmp_path):
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    told = host_evidence.collect_host(["rocm"], lambda _argv: (0, "", "", None), str(tmp_path))
+    told = collected(["rocm"], lambda _argv: (0, "", "", None), str(tmp_path))
     assert "secret" not in str(told)
     state = read(from_document(Evidence, told, "evidence"))
     assert [gpu.model for gpu in state.gpus] == ["MI325X"]
@@ -100,7 +104,7 @@ def test_the_host_is_read_as_it_stands(tmp_path):
 
 
 def test_users_are_names_alone():
-    code, out, _err, _problem = evidence.run_command([*dict(SCOPE.commands)["users"][0]])
+    code, out, _err, _problem = evidence.run_command(shlex.split(SCOPE["commands"]["users"]))
     assert code == 0
     assert "root" in out.decode().splitlines()
     assert b":" not in out
@@ -111,9 +115,9 @@ def test_find_prints_what_is_read(tmp_path):
     kernel = tmp_path / "vmlinuz-6.8.0"
     kernel.write_text("x")
     kernel.chmod(stat.S_IRUSR | stat.S_IWUSR)
-    forms = dict(SCOPE.commands)
+    forms = SCOPE["commands"]
     for name, pattern in (("initial_ramdisks", "init*"), ("device_nodes", None)):
-        argv = list(forms[name][0])
+        argv = shlex.split(forms[name])
         paths = [word for word in argv if word.startswith("/")]
         argv = [argv[0], str(tmp_path), *argv[1 + len(paths) :]]
         if pattern:

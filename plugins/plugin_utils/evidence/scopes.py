@@ -1,0 +1,54 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What evidence_info collects for each scope beside GPUs: knowledge/evidence.yml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..documents import knowledge
+
+GPU = "gpu"
+
+
+def requested(scopes: Any) -> dict[str, Any]:
+    """Return evidence_info's arguments for scopes as a task has them: a list, or with commas.
+
+    None is its default. What is no scope the module refuses.
+    """
+    if scopes is None:
+        scopes = [GPU]
+    names = scopes.split(",") if isinstance(scopes, str) else scopes
+    return {"scopes": scopes, "sources": sources(names) if isinstance(names, list) else {}}
+
+
+def sources(scopes: Iterable[Any]) -> dict[str, Any]:
+    """Return commands, files and links of scopes, what is common to all among them.
+
+    For GPUs alone the host knows what to collect, and that is nothing.
+    """
+    facts = knowledge("evidence.yml")
+    names = list(scopes)
+    if names == [GPU]:
+        return {}
+    chosen = [facts["common"]]
+    chosen += [scope for name, scope in facts["scopes"].items() if name in names]
+    commands: dict[str, list[str]] = {}
+    for scope in chosen:
+        for name, forms in scope.get("commands", {}).items():
+            forms = [forms] if isinstance(forms, str) else forms
+            commands[name] = [_expanded(form, facts["words"]) for form in forms]
+    patterns = {
+        kind: [pattern for scope in chosen for pattern in scope.get(kind, ())]
+        for kind in ("files", "links")
+    }
+    return {"commands": commands, **patterns}
+
+
+def _expanded(form: str, words: dict[str, str]) -> str:
+    for word, meaning in words.items():
+        form = form.replace(word, meaning)
+    return form
