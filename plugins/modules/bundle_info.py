@@ -24,6 +24,10 @@ author:
 extends_documentation_fragment:
   - apiary.instinct.attributes.reads
 options:
+  sources:
+    description:
+      - Which units, files and commands. The controller fills it in, so a task leaves it out.
+    type: dict
   since:
     description: How far back journals go, as journalctl's C(--since).
     type: str
@@ -72,6 +76,7 @@ from ..module_utils.evidence.bundle import Look
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            "sources": {"type": "dict"},
             "since": {"type": "str", "default": "24 hours ago"},
             "lines": {"type": "int", "default": 5000},
             "item_bytes": {"type": "int", "default": 1048576},
@@ -89,6 +94,7 @@ def main() -> None:
 
     look = Look(
         run,
+        parameters["sources"],
         parameters["since"],
         parameters["lines"],
         parameters["item_bytes"],

@@ -18,7 +18,7 @@ from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
 
 from ..module_utils.replicas.connection import certificate
-from .documents import YAML_LOADER, from_document, to_document
+from .documents import YAML_LOADER, from_document, knowledge, to_document
 from .evidence.bounds import bounded
 from .evidence.scopes import requested
 from .evidence.types import Evidence
@@ -108,8 +108,11 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         """Return the module's result with its findings as documents."""
-        if self._task.action.rpartition(".")[2] == "evidence_info":
+        module = self._task.action.rpartition(".")[2]
+        if module == "evidence_info":
             self._task.args = {**self._task.args, **requested(self._task.args.get("scopes"))}
+        elif module == "bundle_info":
+            self._task.args = {**self._task.args, "sources": knowledge("evidence.yml")["bundle"]}
         if self._task.args.get("resources"):
             try:
                 self._task.args = dict(with_certificates(self, self._task.args, task_vars))

@@ -2,125 +2,68 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a host shows for a support bundle: units, journals, states, versions; nothing is changed."""
+"""What a host shows for a support bundle: units, journals, states, versions; nothing is changed.
+
+The controller says which ones (plugin_utils/knowledge/evidence.yml).
+"""
 
 from __future__ import annotations
 
 import fnmatch
 import glob
 import os
-from typing import Callable
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any, Callable
 
 from ..router.haproxy import ask
 
 # Runs a command; returns its exit code, stdout and stderr.
 Run = Callable[[list[str]], tuple[int, str, str]]
 
-UNITS = (
-    "apiary*",
-    "weights-*",
-    "haproxy.service",
-    "keepalived.service",
-    "docker.service",
-    "prometheus*",
-    "alertmanager*",
-    "grafana-server.service",
-    "device-metrics-exporter*",
-    "amd-metrics-exporter*",
-    "gpuagent*",
-)
 # Several of one kind would be most of the bundle; the first of them tell as much.
 MOST_UNITS = 64
-FILES = (
-    "/proc/cmdline",
-    "/proc/meminfo",
-    "/proc/mounts",
-    "/proc/loadavg",
-    "/proc/uptime",
-    "/proc/pressure/*",
-    "/proc/sys/kernel/numa_balancing",
-    "/etc/os-release",
-    "/etc/default/grub",
-    "/etc/default/grub.d/*.cfg",
-    "/etc/sysctl.d/*apiary*",
-    "/etc/modprobe.d/*amdgpu*",
-    "/etc/modprobe.d/*apiary*",
-    "/opt/rocm/.info/version",
-    "/sys/module/amdgpu/version",
-    "/etc/apiary/*.json",
-    "/etc/apiary/*/*.json",
-    "/etc/systemd/system/apiary*",
-    "/etc/systemd/system/apiary*.d/*.conf",
-    "/etc/systemd/system/weights-*",
-    "/etc/containers/systemd/apiary*",
-    "/etc/haproxy/haproxy.cfg",
-    "/etc/haproxy/apiary/router.json",
-    "/etc/keepalived/keepalived.conf",
-)
 # Secrets that lie on a host: the command masks their values wherever they stand.
 CREDENTIALS = ("/etc/apiary/*/credentials/*",)
-# Units whose own text and journal are taken; they are ours, or of what we set up.
-OURS = ("apiary*", "weights-*", "haproxy.service", "keepalived.service")
-# What of a unit's state is taken: no environment, no arguments.
-PROPERTIES = (
-    "Id,Type,LoadState,ActiveState,SubState,Result,UnitFileState,FragmentPath,"
-    "DropInPaths,NeedDaemonReload,Requires,Wants,After,Restart,NRestarts,MainPID,"
-    "ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ExecMainExitTimestamp,"
-    "ActiveEnterTimestamp,InactiveEnterTimestamp,StateChangeTimestamp,StatusText,"
-    "WatchdogUSec,TimeoutStartUSec,TimeoutStopUSec,MemoryCurrent,MemoryPeak,"
-    "CPUUsageNSec,TasksCurrent,CPUAffinity,NUMAPolicy,NUMAMask,AllowedCPUs,"
-    "AllowedMemoryNodes,LimitMEMLOCK,LimitNOFILE"
-)
 # Whatever a pattern above finds, these are never read.
 NEVER = ("*/credentials/*", "*.pem", "*.key", "*password*", "*secret*", "*/.*")
-COMMANDS = (
-    ("uname", ["uname", "-a"]),
-    ("systemd-version", ["systemctl", "--version"]),
-    ("python-version", ["python3", "--version"]),
-    ("rocm-smi-driver", ["rocm-smi", "--showdriverversion"]),
-    ("amd-smi-version", ["amd-smi", "version"]),
-    ("haproxy-version", ["haproxy", "-v"]),
-    ("docker-version", ["docker", "--version"]),
-    ("podman-version", ["podman", "--version"]),
-    ("packages-dpkg", ["dpkg-query", "--show", "amdgpu*", "rocm*", "haproxy", "keepalived"]),
-    ("packages-rpm", ["rpm", "--query", "--all", "amdgpu*", "rocm*", "haproxy", "keepalived"]),
-    ("disks", ["df", "--human-readable", "--local"]),
-    ("memory", ["free", "--mebi"]),
-    ("clock", ["timedatectl"]),
-    ("addresses", ["ip", "-brief", "address"]),
-    ("listening", ["ss", "--listening", "--numeric", "--tcp", "--processes"]),
-    ("processes", ["ps", "-eo", "pid,ppid,user,stat,etimes,rss,psr,comm", "--sort=-rss"]),
-    ("failed-units", ["systemctl", "--no-pager", "--plain", "--failed"]),
-)
-HAPROXY = ("show info", "show stat", "show servers state", "show errors")
 
 
 class Look:
     """Collects texts by name; each is cut to so many bytes, all of them to so many."""
 
-    def __init__(self, run: Run, since: str, lines: int, item_bytes: int, total_bytes: int) -> None:
-        self.run, self.since, self.lines = run, since, lines
+    def __init__(
+        self,
+        run: Run,
+        sources: Mapping[str, Any],
+        since: str,
+        lines: int,
+        item_bytes: int,
+        total_bytes: int,
+    ) -> None:
+        self.run, self.sources, self.since, self.lines = run, sources, since, lines
         self.item_bytes, self.left = item_bytes, total_bytes
         self.items: dict[str, str] = {}
         self.problems: dict[str, str] = {}
 
     def everything(self) -> None:
         """Look at all there is, the small things first."""
-        for path in _found(FILES):
+        for path in _found(self.sources["files"]):
             self.file(path)
-        for name, argv in COMMANDS:
-            self.command(f"commands/{name}.txt", argv)
+        for name, words in self.sources["commands"].items():
+            self.command(f"commands/{name}.txt", shlex.split(words))
         units = self.units()
         for unit in units:
-            properties = f"--property={PROPERTIES}"
+            properties = f"--property={','.join(self.sources['properties'].split())}"
             self.command(
                 f"units/{unit}.show", ["systemctl", "--no-pager", "show", properties, unit]
             )
-        ours = [unit for unit in units if any(fnmatch.fnmatch(unit, name) for name in OURS)]
+        patterns = self.sources["ours"]
+        ours = [unit for unit in units if any(fnmatch.fnmatch(unit, name) for name in patterns)]
         for unit in ours:
             self.command(f"units/{unit}.cat", ["systemctl", "--no-pager", "cat", unit])
         if os.path.exists("/run/haproxy/admin.sock"):
-            for command in HAPROXY:
+            for command in self.sources["haproxy"]:
                 self.haproxy(command)
         bounded = ["--no-pager", "--output=short-iso", f"--since={self.since}"]
         bounded += [f"--lines={self.lines}"]
@@ -143,8 +86,8 @@ class Look:
 
     def units(self) -> list[str]:
         """Return the units that there are of those that matter here."""
-        argv = ["systemctl", "--no-pager", "--plain", "--no-legend", "list-units", "--all", *UNITS]
-        status, out, err = self.run(argv)
+        argv = ["systemctl", "--no-pager", "--plain", "--no-legend", "list-units", "--all"]
+        status, out, err = self.run([*argv, *self.sources["units"]])
         if status:
             self.problems["units"] = err.strip()[:500] or f"status {status}"
             return []
@@ -195,7 +138,7 @@ class Look:
         self.items[name] = text
 
 
-def _found(patterns: tuple[str, ...]) -> list[str]:
+def _found(patterns: Iterable[str]) -> list[str]:
     paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
     return [
         path

@@ -7,6 +7,9 @@
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import bundle as bundle_look
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence.bundle import Look
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+
+SOURCES = dict(knowledge("evidence.yml")["bundle"])
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def host(tmp_path, monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     patterns = ("/proc/cmdline", "/etc/apiary/*/*.json", "/etc/apiary/*/*.pem", "/etc/apiary/*/*/*")
-    monkeypatch.setattr(bundle_look, "FILES", tuple(f"{tmp_path}{one}" for one in patterns))
+    monkeypatch.setitem(SOURCES, "files", [f"{tmp_path}{one}" for one in patterns])
     return tmp_path
 
 
@@ -42,7 +45,7 @@ def run(argv):
 
 def look(**limits):
     given = {"since": "1 hour ago", "lines": 10, "item_bytes": 4096, "total_bytes": 65536} | limits
-    made = Look(run, **given)
+    made = Look(run, SOURCES, **given)
     made.everything()
     return made
 
@@ -70,7 +73,7 @@ def test_of_a_units_state_its_environment_is_no_part(host):
 
 def test_the_hosts_credentials_are_returned_to_be_masked(host, monkeypatch):
     monkeypatch.setattr(bundle_look, "CREDENTIALS", (f"{host}/etc/apiary/*/credentials/*",))
-    assert Look(run, "1 hour ago", 10, 4096, 65536).secrets() == ["secret"]
+    assert Look(run, SOURCES, "1 hour ago", 10, 4096, 65536).secrets() == ["secret"]
 
 
 def test_what_is_not_installed_is_no_problem_and_what_fails_is(host):
