@@ -264,7 +264,7 @@ def test_what_the_version_or_the_plan_does_not_take_is_refused(version, args, en
         ("0.33.0", {"asc": -1}, "no HTTP"),
         ("0.33.0", {"config": "/etc/x.yml"}, "overrule"),
         ("0.33.0", {"uds": "/run/x"}, "socket"),
-        ("0.33.0", {"ssl-certfile": "/etc/x.pem"}, "plain HTTP"),
+        ("0.33.0", {"ssl-certfile": "/etc/x.pem"}, "tls: true"),
         ("0.33.0", {"numa-bind": True}, "memory nodes"),
         ("0.33.0", {"nnodes": 2}, "groups of hosts"),
         ("0.33.0", {"data-parallel-rank": 1}, "engines of their own"),

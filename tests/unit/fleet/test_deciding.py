@@ -39,9 +39,8 @@ QUIET = {
 # What is an act and no state, and where a survey has it from.
 ACTS = {
     "weight_cache": {"apiary.instinct.weights_publish": "unsure where models are staged"},
-    "container_runtime": {
-        "ansible.builtin.command": "lists of the package manager, which are nobody's change",
-    },
+    # It converges twice: the package manager's lists first, where they are needed to decide.
+    "container_runtime": {},
     "device_plugin": {"kubernetes.core.k8s": "unsure where device_plugin_apply is set"},
     "reboot": {"ansible.builtin.reboot": "plan.needed"},
 }

@@ -25,7 +25,8 @@ def test_a_program_runs_without_the_collection(module, tmp_path):
 def test_a_source_of_the_package_imports_its_neighbour():
     text = program.packaged(Path(gpus.__file__))
     assert "\nfrom .kfd import FUNCTIONS" in text
-    assert program.packaged(program.READER) == Path(kfd.__file__).read_text()
+    assert Path(kfd.__file__) in program.READERS
+    assert program.packaged(Path(kfd.__file__)) == Path(kfd.__file__).read_text()
 
 
 @pytest.mark.parametrize("line", ["from .kfd import (\n    read\n", "import kfd\n", ""])
