@@ -84,7 +84,6 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    parameters = module.params
 
     def run(argv: list[str]) -> tuple[int, str, str]:
         try:
@@ -92,14 +91,7 @@ def main() -> None:
         except OSError as failure:
             return 127, "", f"{argv[0]}: {failure.strerror}"
 
-    look = Look(
-        run,
-        parameters["sources"],
-        parameters["since"],
-        parameters["lines"],
-        parameters["item_bytes"],
-        parameters["total_bytes"],
-    )
+    look = Look(run, **module.params)
     look.everything()
     module.exit_json(
         changed=False, items=look.items, problems=look.problems, secrets=look.secrets()

@@ -8,7 +8,6 @@ import subprocess
 from collections import Counter
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import (
     cmdline,
     grub_dropin,
@@ -20,7 +19,6 @@ from support.examples import examples
 
 # A loaded machine is no failure.
 SHELL = examples(0.6)
-LISTS = knowledge("host/tuning.yml")["list_arguments"]["names"]
 OURS = [
     "iommu=pt",
     "pci=realloc=off",
@@ -186,6 +184,6 @@ def merged_pair(first, second, ours, excludes):
 @SHELL
 @given(first=lines, second=lines, mine=ours)
 def test_the_shell_merges_as_python_does(dropin, first, second, mine):
-    dropin.write_text(grub_dropin.render(mine, EXCLUDES, LISTS))
+    dropin.write_text(grub_dropin.render(mine, EXCLUDES))
     expected = merged_pair(first, second, mine, EXCLUDES)
     assert sourced(first, second, dropin) == [" ".join(part) for part in expected]

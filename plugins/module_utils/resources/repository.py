@@ -45,11 +45,7 @@ OPTIONS: dict[str, Any] = {
         "type": "list",
         "elements": "dict",
         "default": [],
-        "options": {
-            "path": {"type": "path", "required": True},
-            "mode": {"type": "str", "default": "0644"},
-            "content": {"type": "str"},
-        },
+        "options": {**file.OPTIONS, "keep_original": {"type": "bool", "default": True}},
     },
     "packages": {
         "type": "list",
@@ -75,16 +71,6 @@ def matches(version: str, wanted: str | None) -> bool:
         return True
     plain = version.split(":", 1)[-1]
     return any(fnmatch.fnmatchcase(one, wanted) for one in (version, plain, plain.split("-")[0]))
-
-
-_FILE = {
-    "mode": "0644",
-    "content": None,
-    "secret": None,
-    "owner": None,
-    "group": None,
-    "keep_original": True,
-}
 
 
 def name(resource: Resource) -> str:
@@ -116,7 +102,7 @@ class Repositories:
     def __init__(self, host: Host, manager: Manager, requested: dict[str, Any]) -> None:
         self.host, self.manager = host, manager
         self.requested_keys: list[dict[str, str]] = requested["keys"]
-        self.files: list[dict[str, Any]] = [{**_FILE, **item} for item in requested["files"]]
+        self.files: list[dict[str, Any]] = requested["files"]
         self.packages: list[dict[str, Any]] = requested["packages"]
         compared = [(item, file.inspect(host, item)) for item in self.files]
         self.changes = [(item, change) for item, change in compared if change.changed]

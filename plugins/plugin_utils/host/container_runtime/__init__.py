@@ -170,7 +170,8 @@ def _restart_findings(files: list[HostFile], daemon: Any, evidence: Evidence) ->
     if daemon is None or not running or config.daemon_json(evidence).get("live-restore") is True:
         return
     limited = {config.limits_file(one) for one in LIMITED_SERVICES}
-    stale = [one.path for one in files if one.path in limited and not _is(one, evidence)]
+    differing = [one.path for one in files if evidence.files.get(one.path) != one.content]
+    stale = [path for path in differing if path in limited]
     if daemon and config.differs(daemon, evidence):
         stale.append(DAEMON_JSON)
     if stale:
@@ -180,10 +181,6 @@ def _restart_findings(files: list[HostFile], daemon: Any, evidence: Evidence) ->
             f"{', '.join(stale)} would change, which restarts Docker, and {running} containers run",
             source="https://docs.docker.com/engine/daemon/live-restore/",
         )
-
-
-def _is(wanted: HostFile, evidence: Evidence) -> bool:
-    return evidence.files.get(wanted.path) == wanted.content
 
 
 def _check_nodes(evidence: Evidence, devices: tuple[Any, ...]) -> Iterator[Check]:

@@ -107,7 +107,8 @@ def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
             " device plugin and labeller",
             source=operator["source"],
         )
-    plugin = any(name.startswith("amd.com/") and found for name, found in _resources(node))
+    resources = (node.registered or {}).items()
+    plugin = any(name.startswith("amd.com/") and found for name, found in resources)
     both = node.dra if not settings.dra_version else plugin
     if both and settings.state == "present":
         asked, there = ("a DRA driver", "the device plugin's resources")
@@ -131,10 +132,6 @@ def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
             f" expected at least {facts['dra']['kubernetes']}",
             source=facts["dra"]["source"],
         )
-
-
-def _resources(node: Node) -> list[tuple[str, tuple[str, ...]]]:
-    return sorted((node.registered or {}).items())
 
 
 def _floors(settings: Settings, node: Node, host: str) -> Iterator[Finding]:

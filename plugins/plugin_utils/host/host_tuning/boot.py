@@ -140,13 +140,9 @@ def lacking(line: Sequence[str], wanted: Wanted) -> bool:
     )
 
 
-def _lists() -> tuple[str, ...]:
-    return tuple(knowledge("host/tuning.yml")["list_arguments"]["names"])
-
-
 def _dropin(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> BootPlan:
     before = evidence.files.get(DROP_IN)
-    content = grub_dropin.render(wanted.ours, wanted.excludes, _lists()) if wanted.ours else None
+    content = grub_dropin.render(wanted.ours, wanted.excludes) if wanted.ours else None
     booted = entries(evidence)
     later = sorted(
         path

@@ -14,14 +14,16 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...documents import knowledge
 from . import cmdline
 
 _WORDS = "@words@\n"  # the line that ours take the place of
 
 
-def render(ours: Sequence[str], excludes: Sequence[str], lists: Sequence[str]) -> str:
+def render(ours: Sequence[str], excludes: Sequence[str]) -> str:
     """Return the drop-in's text for our words, those that contradict them, and list arguments."""
     exclude = ["{}={}".format(*cmdline.parts(word)) for word in excludes]
+    lists = knowledge("host/tuning.yml")["list_arguments"]["names"]
     words = {"lists": lists, "excluded": exclude, "ours": ours}
     settings = "".join(
         f"  apiary_{name}={shlex.quote(' '.join(each))} \\\n" for name, each in words.items()

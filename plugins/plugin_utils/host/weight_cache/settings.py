@@ -207,37 +207,17 @@ def _source_problems(one: Mount) -> list[Finding]:
         )
     if one.type == LOCAL and not one.source:
         return found
+    expected, source = None, None
     if not _TYPE.fullmatch(one.type):
-        found.append(
-            Finding(
-                "WEIGHTS-SOURCE",
-                one.path,
-                f"found the type {one.type!r}, expected the name of a file system",
-            )
-        )
-    elif one.type in (LOCAL, "bind") and not is_plain(one.source):
-        found.append(
-            Finding(
-                "WEIGHTS-SOURCE",
-                one.path,
-                f"found the source {one.source!r}, expected an absolute path without . and ..",
-            )
-        )
+        message = f"found the type {one.type!r}, expected the name of a file system"
+        return [*found, Finding("WEIGHTS-SOURCE", one.path, message)]
+    if one.type in (LOCAL, "bind"):
+        expected = None if is_plain(one.source) else "an absolute path without . and .."
     elif one.is_nfs and not NFS_SOURCE.fullmatch(one.source):
-        found.append(
-            Finding(
-                "WEIGHTS-SOURCE",
-                one.path,
-                f"found the source {one.source!r}, expected server:/path",
-                source="https://man7.org/linux/man-pages/man5/nfs.5.html",
-            )
-        )
+        expected, source = "server:/path", "https://man7.org/linux/man-pages/man5/nfs.5.html"
     elif not one.source or not one.source.isprintable():
-        found.append(
-            Finding(
-                "WEIGHTS-SOURCE",
-                one.path,
-                f"found the source {one.source!r}, expected what {one.type} is mounted from",
-            )
-        )
+        expected = f"what {one.type} is mounted from"
+    if expected:
+        message = f"found the source {one.source!r}, expected {expected}"
+        found.append(Finding("WEIGHTS-SOURCE", one.path, message, source=source))
     return found

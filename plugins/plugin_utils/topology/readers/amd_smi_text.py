@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...documents import knowledge
 from ...findings import Finding
 from .. import problems
 from ..observation import CELL_CHECKS, Device
-from . import amd_smi_rows, amd_smi_xgmi
+from . import amd_smi_rows, amd_smi_xgmi, marks
 from .several import Tables
 from .text import (
     bus_address,
@@ -48,14 +49,8 @@ _FAILURE = re.compile(
     r"|(\w{0,60}Error: .*)|(.{0,200} Error code: -?\d+)|(amd-smi: error: .*)"
     r"|.{0,200}?(\b\w{1,60} requires sudo/root permissions)"
 )
-# Tables per pair in the list per GPU that ROCm 6.0 prints.
-_LINEAR = {
-    "LINK_ACCESSIBILITY": "access",
-    "WEIGHT": "weight",
-    "HOPS": "hops",
-    "LINK_TYPE": "type",
-    "NUMA_BANDWIDTH": "bandwidth",
-}
+# Tables per pair in the list per GPU that ROCm 6.0 prints, by the keys of its JSON.
+_LINEAR: Mapping[str, str] = knowledge("outputs.yml")["tools"][marks.AMD_SMI]["pairs"]
 
 
 def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Device]], list[Finding]]:
@@ -295,7 +290,7 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
         if start:
             index, kind = int(start.group(1)), None
         elif pair and not pair.group(2).strip():
-            kind, seen = _LINEAR.get(pair.group(1).strip()), set()
+            kind, seen = _LINEAR.get(pair.group(1).strip().lower()), set()
         elif pair and kind and (other := re.fullmatch(r"GPU_(\d{1,4})", pair.group(1))):
             number, value = int(other.group(1)), known(pair.group(2))
             if number in seen or index < 0:
