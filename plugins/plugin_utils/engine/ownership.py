@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ..documents import knowledge
 from .conditions import Fact, fill
@@ -36,23 +35,19 @@ class Owner:
         return self.value is not None and text == fill(self.value, facts)
 
 
-def _owned() -> Mapping[str, Any]:
-    owned: Mapping[str, Any] = knowledge("vllm/owned.yml")
-    return owned
-
-
 def of_flag(dest: str) -> Owner | None:
     """Return the owner of a flag, or None where it is the operator's to set."""
-    entry = _owned()["flags"].get(dest)
+    entry = knowledge("vllm/owned.yml")["flags"].get(dest)
     return None if entry is None else Owner(**entry)
 
 
 def of_env(name: str) -> Owner | None:
     """Return the owner of a variable, or None where it is the operator's to set."""
-    entry = _owned()["env"].get(name)
+    owned = knowledge("vllm/owned.yml")
+    entry = owned["env"].get(name)
     if entry is not None:
         return Owner(**entry)
-    for prefix, group in _owned()["prefixes"].items():
+    for prefix, group in owned["prefixes"].items():
         if name.startswith(prefix) and not name.startswith(tuple(group["except"])):
             return Owner(group["reason"])
     return None

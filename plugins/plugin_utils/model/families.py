@@ -7,13 +7,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard, cast
 
 from ..documents import is_whole, knowledge
 from ..findings import Finding
-from .formula import UnknownError, evaluate, product
+from .formula import UnknownError, evaluate
 
 SOURCE = "knowledge/models/families.yml"
 LARGEST = 2**40  # more than any dimension, so that a larger number is a mistake
@@ -60,7 +61,7 @@ def _at(source: Mapping[str, Any], path: str) -> Any:
 
 _OF_LISTS: dict[str, Callable[[list[int]], int]] = {
     "count": len,
-    "product": product,
+    "product": math.prod,
     "first": lambda values: values[0],
     "total": sum,
 }

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import math
 import operator
 from collections.abc import Callable, Mapping
 
@@ -125,8 +124,3 @@ def _apply(op: ast.AST, left: ast.expr, right: ast.expr, value: Value) -> int:
         return _OPERATORS[type(op)](_evaluate(left, value), _evaluate(right, value))
     except ZeroDivisionError:
         raise UnknownError("division by zero") from None
-
-
-def product(numbers: list[int]) -> int:
-    """Return the product of a list's numbers."""
-    return math.prod(numbers)

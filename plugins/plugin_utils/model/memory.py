@@ -16,8 +16,7 @@ from ..deployment import Layout, Limits
 from ..findings import Finding
 from . import quantization
 from .cache import facts, kv_bytes_per_token, pages
-from .reserve import reserve_bytes
-from .room import FACTS, GIB, Request, no_room
+from .room import FACTS, GIB, Request, no_room, reserve_bytes
 from .types import Architecture, Memory
 from .weights import Index, by_module, checkpoint_bytes, not_loaded, split_of
 

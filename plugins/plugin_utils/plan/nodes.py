@@ -126,12 +126,9 @@ def _differ(host: str, message: str, other: str) -> Finding:
 
 def _compared(one: Topology, other: Topology) -> Iterator[tuple[str, str, str]]:
     """Yield what must be the same on hosts of one replica, with each host's value in words."""
-    for what, say in (
-        ("usable GPUs are", _gpus),
-        ("memory of the smallest GPU is", _memory),
-        ("links between GPUs are", _links),
-    ):
-        yield what, say(one), say(other)
+    yield "usable GPUs are", _gpus(one), _gpus(other)
+    yield "memory of the smallest GPU is", _memory(one), _memory(other)
+    yield "links between GPUs are", _links(one), _links(other)
 
 
 def _gpus(topology: Topology) -> str:

@@ -21,9 +21,8 @@ from ..host.device_plugin.objects import objects, to_yaml
 from ..host.device_plugin.quantities import parse_memory
 from ..plan.types import Plan, Replica
 from .files import RenderedFile
-from .kubernetes_pod import LABEL, deployment_name, deployment_object
-from .kubernetes_review import review
-from .kubernetes_types import KubernetesOptions, Sizes
+from .kubernetes_pod import LABEL, Sizes, deployment_name, deployment_object
+from .kubernetes_review import KubernetesOptions, review
 
 GIB = 2**30
 _MADE = "# Made by `apiary render --target kubernetes`; changes made here are overwritten."

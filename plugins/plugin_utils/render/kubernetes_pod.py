@@ -6,18 +6,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..documents import knowledge
 from ..host.device_plugin.objects import objects
 from ..plan.timing import start_timeout
 from ..plan.types import Plan, Replica
-from .kubernetes_types import KubernetesOptions, Sizes
+from .kubernetes_review import KubernetesOptions
 
 LABEL = "apiary/deployment"
 # Where the plan placed the replica: not what the cluster will do.
 PLACED = ("APIARY_GPUS", "APIARY_CPUS", "APIARY_MEMORY_NODES")
 _PERIOD = 10  # s between two probes of a start
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What one replica requests, and is limited to."""
+
+    cpus: int
+    memory_gib: int
+    shared_memory_gib: int
 
 
 def deployment_name(plan: Plan, index: int) -> str:

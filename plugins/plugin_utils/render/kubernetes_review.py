@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..documents import knowledge
 from ..findings import Finding
 from ..host.device_plugin.quantities import parse_memory
 from ..plan.types import Plan
 from .containers.review import is_pinned
-from .kubernetes_types import KubernetesOptions
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 # Services were the last to be allowed a leading digit.
@@ -22,6 +22,24 @@ _SERVICE = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _VISIBLE = re.compile(r"(ROCR|HIP|CUDA|AMD)_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL")
 _ANY = ("0.0.0.0", "::", "")  # noqa: S104 - what a pod has to listen on
+
+
+@dataclass(frozen=True)
+class KubernetesOptions:
+    """What a cluster needs to know beside the plan; ``None`` is taken from the plan.
+
+    ``render_gid`` is the number of the node's group render. ``cpus`` and ``memory`` are each
+    replica's. ``user`` is a uid; without it the image's own user runs the engine.
+    """
+
+    namespace: str = "apiary"
+    render_gid: int | None = None
+    user: int | None = None
+    cpus: int | None = None
+    memory: str | None = None
+    resource: str = "amd.com/gpu"
+    weights_claim: str | None = None
+    secret: str | None = None
 
 
 def review(plan: Plan, options: KubernetesOptions) -> Iterator[Finding]:

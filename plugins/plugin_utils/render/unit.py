@@ -12,9 +12,11 @@ from typing import Any
 
 from ..documents import dumps, knowledge
 from ..host.weight_cache.mounts import units_of
+from ..plan.ports import agent_port
+from ..plan.timing import start_timeout
 from ..plan.types import Plan, Replica
 from .files import RenderedFile
-from .launch_spec import launch_spec
+from .host.spec import LaunchSpec
 from .launcher import LAUNCHER
 
 SLICE = "apiary.slice"
@@ -43,6 +45,38 @@ def credentials(plan: Plan) -> dict[str, str]:
 def digest(text: str) -> str:
     """Return what a unit carries of a file it reads, so that the file's change changes it."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
+    """Return the launch document of one replica of a plan."""
+    deployment = plan.deployment
+    address = deployment.listen_address
+    # A wildcard address listens on loopback too.
+    wildcard = address in ("0.0.0.0", "::", "")  # noqa: S104
+    own = "127.0.0.1" if wildcard else address
+    headless = plan.node is not None and plan.node.rank > 0
+    return LaunchSpec(
+        unit=replica.unit,
+        deployment=deployment.name,
+        replica=index,
+        runtime=deployment.engine.runtime,
+        gpus=replica.gpus,
+        cpus=replica.cpus,
+        memory_nodes=replica.memory_nodes,
+        listen_address=address,
+        probe_address=plan.node.master_address if plan.node and headless else own,
+        port=replica.port,
+        model_name=deployment.model.name,
+        weights=deployment.model.path,
+        secrets=deployment.credentials,
+        after=tuple(other.unit for other in plan.replicas[:index]),
+        start_timeout_seconds=start_timeout(plan, replica),
+        drain_timeout_seconds=deployment.limits.drain_timeout_seconds,
+        hang_seconds=deployment.limits.hang_timeout_seconds
+        or knowledge("serving/life.yml")["watchdog"]["hang_seconds"],
+        headless=headless,
+        agent_port=None if headless else agent_port(replica),
+    )
 
 
 def spec_file(plan: Plan, replica: Replica, index: int) -> RenderedFile:

@@ -2,15 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How many hosts change at once: growing batches, none of which takes out more than is allowed."""
+"""How many hosts change at once, in growing batches, and what takes out more than is allowed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
-from ..findings import error
+from ..findings import Finding, error
 from .types import HostSteps
 
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)%|(\d+)")
@@ -78,3 +79,58 @@ def cut_batches(
         rest -= 1
         used += one.out
     return tuple(batches)
+
+
+def room_for(
+    servers: Mapping[str, Mapping[str, Any]],
+    hosts: Collection[str],
+    max_unavailable: str,
+    allow_outage: bool = False,
+) -> Iterator[Finding]:
+    """Yield what forbids taking these hosts out at the same time; nothing when it may be done.
+
+    ``servers`` are a router's, as it tells them: {"deployment/host-0": {"up", "state"}}.
+    With ``allow_outage`` the findings are warnings.
+    """
+    pools: dict[str, dict[str, bool]] = {}
+    for name, told in servers.items():
+        deployment, _slash, server = name.partition("/")
+        serves = bool(told.get("up")) and told.get("state") == "ready"
+        pools.setdefault(deployment, {})[server] = serves
+    for deployment, pool in sorted(pools.items()):
+        leaving = [one for one in pool if one.rpartition("-")[0] in hosts]
+        # Who does not serve anyway costs nothing.
+        if not any(pool[one] for one in leaving):
+            continue
+        missing = [one for one, serves in pool.items() if not serves and one not in leaving]
+        names = ", ".join(sorted({one.rpartition("-")[0] for one in leaving}))
+        counts = (len(pool), allowed_out(max_unavailable, len(pool)), len(missing))
+        yield from too_many(deployment, names, len(leaving), counts, allow_outage)
+
+
+def too_many(
+    deployment: str, names: str, out: int, counts: tuple[int, int, int], allow: bool
+) -> Iterator[Finding]:
+    """Yield the refusal of hosts that take out more replicas than is allowed.
+
+    ``counts`` are the replicas there are, those that may be out, and those that are out already.
+    """
+    total, allowed, missing = counts
+    if not out or missing + out <= allowed:
+        return
+    gone = f"{missing} of {total} replicas do not serve already, and " if missing else ""
+    if missing + out >= total:
+        yield Finding(
+            "ROLLOUT-OUTAGE",
+            names,
+            f"{gone}it takes out {out}: nothing of {deployment}, which has {total} "
+            "replicas, would answer",
+            accepted=allow,
+        )
+    else:
+        yield Finding(
+            "ROLLOUT-MAX-UNAVAILABLE",
+            names,
+            f"{gone}it takes out {out} of {total} of {deployment}, {allowed} may be out",
+            accepted=allow,
+        )

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..findings import ApiaryError, Finding
+from ..findings import error
 from .read import own_units
 
 _MARK = ", maintain.yml"
@@ -116,13 +116,7 @@ def _owner(document: Mapping[str, Any]) -> str:
 
 
 def _refuse_several_nodes(host: str, served: Sequence[Mapping[str, Any]]) -> None:
-    findings = list(_several_nodes(host, served))
-    if findings:
-        raise ApiaryError(*findings)
-
-
-def _several_nodes(host: str, served: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     if any((one.get("plan") or {}).get("node") for one in served):
-        yield Finding(
+        raise error(
             "ROLLOUT-NODES", host, "its replicas span hosts, which can only change together"
         )

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from ..findings import Finding
-from .batches import allowed_out, brought_back, cut_batches
-from .room import too_many
+from .batches import allowed_out, brought_back, cut_batches, too_many
 from .steps import down, host_steps
 from .types import HostSteps, Rollout, Settings, Situation, Step
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, error, has_errors
-from .change import check_change
 from .check import check_router
 from .pools import PlannedHost, check_pools, pools_from_plans, renumbered
 from .types import ApiKey, Pool, Router, RouterSettings, Server
@@ -157,6 +156,42 @@ def _gone(before: Router, after: Router) -> Iterator[Finding]:
                 pool.deployment,
                 f"{shown} leave the router: no plan has them, or the host is in no inventory",
             )
+
+
+def check_change(before: Router, after: Router) -> tuple[Finding, ...]:
+    """Refuse a pool that moves (ROUTER-PORT-MOVED) or loses most of its replicas (ROUTER-SHRUNK).
+
+    Unless that is meant: a plan that was lost on the controller looks like a host that was removed.
+    """
+    now = {pool.deployment: pool for pool in after.pools}
+    shrunk = () if after.settings.allow_removed else before.pools
+    return (
+        *_moved(before, after),
+        *(finding for old in shrunk if (finding := _shrunk(old, now.get(old.deployment)))),
+    )
+
+
+def _moved(before: Router, after: Router) -> Iterator[Finding]:
+    former = {pool.deployment: pool.port for pool in before.pools}
+    for pool in after.pools:
+        port = former.get(pool.deployment, pool.port)
+        if pool.port != port and pool.deployment not in after.settings.ports:
+            yield Finding(
+                "ROUTER-PORT-MOVED",
+                pool.deployment,
+                f"would move from port {port} to {pool.port}: the settings give its port away",
+                port=str(pool.port),
+            )
+
+
+def _shrunk(old: Pool, new: Pool | None) -> Finding | None:
+    names = {server.name for server in old.servers}
+    retained = names & {server.name for server in new.servers} if new else set()
+    if not names or len(retained) * 2 >= len(names):
+        return None
+    return Finding(
+        "ROUTER-SHRUNK", old.deployment, f"would keep {len(retained)} of {len(names)} replicas"
+    )
 
 
 def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:

@@ -31,7 +31,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes import (
     render_kubernetes,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_review import (
     KubernetesOptions,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
@@ -47,7 +47,7 @@ from apiary.app.inputs import (
 from apiary.app.options import extra_option, inventory_option, limit_option, vault_option
 from apiary.app.output import echo, exit_code, print_document, report, show
 from apiary.fleet.plan import FleetOptions, plan_fleet, refuse_mix
-from apiary.plan.layout_table import layout_table
+from apiary.plan.explain_tables import layout_table
 
 REFUSED = {"target": "--limit says which hosts"}
 

@@ -30,8 +30,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.why import wh
 
 from apiary.app.inputs import json_option, load_architecture, load_plan_or_deployment
 from apiary.app.output import EXIT_FINDINGS, echo, exit_code, print_document, report, show
-from apiary.plan.explain_tables import show_changes, show_elements, show_problems
-from apiary.plan.layout_table import layout_table
+from apiary.plan.explain_tables import (
+    layout_table,
+    show_changes,
+    show_elements,
+    show_problems,
+)
 
 
 @click.command()

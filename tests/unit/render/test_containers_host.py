@@ -26,10 +26,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.proble
     replica_error,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import read_spec
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import launch_spec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import (
     supervisor_files,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import launch_spec
 
 from support.host.containers import container_plan
 

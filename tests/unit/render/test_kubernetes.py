@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes 
     render_kubernetes,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_pod import literal
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_review import (
     KubernetesOptions,
 )
 from hypothesis import given

@@ -5,7 +5,7 @@
 """Whether hosts may be taken out as a whole."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.room import room_for
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.batches import room_for
 
 UP = {"up": True, "state": "ready"}
 

@@ -14,8 +14,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import block_size
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launch_spec import launch_spec
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.change import check_change
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import launch_spec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.fleet import check_change
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (
     PlannedHost,
     pools_from_plans,
