@@ -9,20 +9,23 @@ knowledge/vllm/facts.yml says of each what it is.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..deployment import Deployment
 from ..documents import knowledge
 from ..gpus import gpu_facts
+from ..model.cache import pages
+from ..model.memory import GIB, memory
 from ..model.types import Architecture
-from .conditions import Fact
+from .conditions import Fact, parse
 from .features import features
 from .flags import literals
 from .images import stack
 from .profiles import steps
 from .splits import splits
-from .states import states
-from .versions import order, parse_version
+from .versions import order, parse_version, read_span
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class NodeRank:
 
 
 ALONE = NodeRank()
+_RECURRENT = ("hybrid", "linear")
 
 
 def facts(
@@ -74,7 +78,7 @@ def facts(
         **model_facts(architecture, version),
         **features(architecture, deployment, version, gpu_facts(gpu).gfx or None),
         **splits(architecture, layout),
-        **states(architecture, deployment, gpu),
+        **_states(architecture, deployment, gpu),
     }
     for name in (
         *("max_model_len", "max_num_batched_tokens", "max_num_seqs", "gpu_memory_utilization"),
@@ -184,3 +188,54 @@ def _aiter_mla_heads(per_rank: Fact, version: str) -> bool | None:
             or ("multiple_of" in entry and per_rank % entry["multiple_of"] == 0)
         )
     return None
+
+
+def _states(architecture: Architecture, deployment: Deployment, gpu: str | None) -> dict[str, Fact]:
+    """Return how many sequences a hybrid model's cache has a block of state for, on whole GPUs.
+
+    None where nothing recurs or a size is unknown.
+    """
+    blocks = _state_blocks(architecture, deployment, gpu)
+    requested = deployment.limits.max_num_seqs
+    known = blocks is not None and requested is not None
+    return {
+        "state_blocks": blocks,
+        "seqs_open": requested is None,
+        "seqs_above_state_blocks": (requested or 0) - (blocks or 0) if known else None,
+    }
+
+
+def _state_blocks(
+    architecture: Architecture, deployment: Deployment, gpu: str | None
+) -> int | None:
+    vram = gpu_facts(gpu).memory.gib if gpu else None
+    layout, limits = deployment.decided, deployment.limits
+    longest = limits.max_model_len or architecture.max_context
+    if architecture.attention not in _RECURRENT or not vram or not longest:
+        return None
+    pool = memory(architecture, layout, limits, int(vram * GIB)).kv_pool_bytes_per_gpu
+    page = pages(architecture, layout, limits, longest)
+    if pool is None or page is None or not page.state_blocks:
+        return None
+    return max(0, pool) // page.block_bytes
+
+
+def as_loaded(
+    architecture: Architecture, version: str, gpu: str | None, env: Mapping[str, str]
+) -> Architecture:
+    """Return the model as this engine holds it: with experts padded to what its kernels take.
+
+    ``version`` is a known one. Without a GPU nothing is known of its kernels.
+    """
+    if not gpu or architecture.details is None:
+        return architecture
+    known: dict[str, Fact] = {
+        **model_facts(architecture, version),
+        "gfx": gpu_facts(gpu).gfx,
+        **{f"env {name}": value for name, value in env.items()},
+    }
+    for entry in knowledge("vllm/kernels.yml")["expert_steps"]:
+        if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
+            details = {**architecture.details, "expert_steps": entry["steps"]}
+            return dataclasses.replace(architecture, details=details)
+    return architecture

@@ -113,12 +113,3 @@ def _unused(deployment: Deployment, used: set[str]) -> Iterator[Finding]:
     for name in deployment.force:
         if name not in used:
             yield Finding("ENGINE-FORCE-UNUSED", "force", f"{name} refuses nothing here")
-
-
-def why(made: Recipe, element: str) -> Reason | None:
-    """Return why an element (`--flag`, a variable, or either without dashes) is in a recipe."""
-    requested = element.strip().lstrip("-").replace("_", "-").lower()
-    for reason in (*made.reasons, *([made.attention_reason] if made.attention_reason else [])):
-        if reason.element.lstrip("-").replace("_", "-").lower() == requested:
-            return reason
-    return None

@@ -34,11 +34,6 @@ def family_of(model_type: str) -> dict[str, Any] | None:
     return merged
 
 
-def known_types() -> tuple[str, ...]:
-    """Return every model_type that is known, in alphabetical order."""
-    return tuple(sorted(knowledge("models/families.yml")["families"]))
-
-
 def is_size(value: Any, minimum: int = 1) -> TypeGuard[int]:
     """Return whether a parsed value is a whole number that a dimension can have."""
     return is_whole(value) and minimum <= value <= LARGEST

@@ -87,7 +87,7 @@ def share(module: Module, architecture: Architecture, split: Split) -> float:
 def _padding(architecture: Architecture, split: Split) -> float:
     """Return what experts grow by, because their kernels take columns in whole steps only.
 
-    `expert_steps` is set where the engine is known (engine/kernels.py).
+    `expert_steps` is set where the engine is known (engine/facts.py).
     """
     details = architecture.details or {}
     steps, width = details.get("expert_steps"), details.get("moe_intermediate_size")

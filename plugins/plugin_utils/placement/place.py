@@ -27,13 +27,9 @@ def place(topology: Topology, request: Request) -> Placement:
     """Return the cheapest cut of the host's usable GPUs into the wanted replicas.
 
     Equal costs are decided by what stays free, then by the lowest BDFs: the same host always
-    gives the same placement. Raises ApiaryError with a PLACE-* finding (`request.wanted`).
+    gives the same placement. Raises ApiaryError with a PLACE-* finding (`request.wanted`), and
+    with what is wrong with the host, such as the GPU that is missing.
     """
-    return Placed(topology, request).placement()
-
-
-def place_telling(topology: Topology, request: Request) -> Placement:
-    """Place; a refusal also tells what is wrong with the host, such as the GPU that is missing."""
     return place_together(topology, request, (len(request.sizes),))[0]
 
 
@@ -44,7 +40,7 @@ def place_together(
 
     ``counts`` says how many of the request's replicas are each deployment's, in order. Costs are
     those of the part; ``exact``, what stays free and the runner-up are of the whole cut. A refusal
-    tells what ``place_telling`` does.
+    tells what that of ``place`` does.
     """
     try:
         return Placed(topology, request).parts(counts)
@@ -105,10 +101,6 @@ class Placed:
             )
         return result
 
-    def placement(self) -> Placement:
-        """Return the whole decision."""
-        return self.parts((len(self.replicas),))[0]
-
     def parts(self, counts: Sequence[int]) -> tuple[Placement, ...]:
         """Return the decision in parts of so many replicas each, bound to CPUs together."""
         bindings, notes = bind(self.topology, self.replicas, counts)
@@ -146,7 +138,7 @@ class Placed:
             )
         )
 
-    def runner_up(self, part: slice = slice(None)) -> RunnerUp | None:
+    def runner_up(self, part: slice) -> RunnerUp | None:
         """Return a part of the next best cut; what decided between the two is of the whole."""
         sets = self.cuts.runner_up
         if sets is None:

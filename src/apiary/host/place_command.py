@@ -26,8 +26,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import COSTS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import (
     Placed,
-    place_telling,
     total,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import (
+    place as place_replicas,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.request import spelled
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import (
@@ -132,7 +134,7 @@ def place_command(
         keep=tuple(replica.gpus for replica in load_plan(keep).replicas) if keep else (),
         cost=cost,
     )
-    placement = place_telling(host, request)
+    placement = place_replicas(host, request)
     if as_json:
         print_document(placement)
     else:

@@ -52,7 +52,13 @@ from apiary.plan.explain_tables import (
 @click.option(
     "--model", "config_json", type=click.Path(), help="The model's config.json, for a DEPLOYMENT."
 )
-@click.option("--gpu", default="MI325X", show_default=True, help="The GPU, for a DEPLOYMENT.")
+@click.option(
+    "--gpu",
+    type=click.Choice(list(gpu_models())),
+    default="MI325X",
+    show_default=True,
+    help="The GPU, for a DEPLOYMENT.",
+)
 @click.option("--brief", is_flag=True, help="Where the replicas run and why, without the command.")
 @json_option
 def explain(
@@ -76,7 +82,6 @@ def explain(
     """
     if sum(option is not None for option in (why, against, recipe_file)) > 1:
         raise click.UsageError("give one of --why, --against and --recipe")
-    _check_gpu(gpu)
     document = load_plan_or_deployment(plan_file)
     if isinstance(document, Plan):
         if against is None and recipe_file is None:
@@ -93,12 +98,6 @@ def explain(
     if isinstance(document, Plan):
         return _against(cases_of(document), str(against), as_json)
     return _against((case_of(deployment, architecture, model),), str(against), as_json)
-
-
-def _check_gpu(gpu: str) -> None:
-    models = list(gpu_models())
-    if gpu not in models:
-        raise click.BadParameter(f"{gpu!r} is not one of {', '.join(models)}", param_hint="--gpu")
 
 
 def _plan(plan: Plan, name: str, why: str | None, brief: bool, as_json: bool) -> int:

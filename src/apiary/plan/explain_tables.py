@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.migration import Change
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, by_severity
@@ -44,12 +44,21 @@ class Sources:
             echo(f"[{number}] {source}")
 
 
+def _table(title: str, whole: Sequence[str], shares: Mapping[str, int]) -> Table:
+    """Return an empty table: columns that are never broken, then those that share the rest."""
+    table = Table(title=title, title_justify="left", expand=True)
+    for name in whole:
+        table.add_column(name, no_wrap=True)
+    for name, share in shares.items():
+        table.add_column(name, ratio=share, overflow="fold")
+    return table
+
+
 def show_elements(rows: Sequence[Explained], replicas: int) -> None:
     """Print the elements in groups, each with what it is about, then the sources."""
     sources = Sources()
-    table = Table(title="the command, element by element", title_justify="left", expand=True)
-    for name, share in {"element": 5, "why": 6, "rule [source]": 3}.items():
-        table.add_column(name, ratio=share, overflow="fold")
+    shares = {"element": 5, "why": 6, "rule [source]": 3}
+    table = _table("the command, element by element", (), shares)
     for title, about, members in grouped(rows):
         table.add_section()
         table.add_row(Text(title, style="bold"), Text(about, style="italic"))
@@ -67,11 +76,7 @@ def show_changes(changes: Sequence[Change], title: str) -> None:
         echo(f"{title}: nothing changes")
         return
     sources = Sources()
-    table = Table(title=title, title_justify="left", expand=True)
-    for name in ("element", "change"):
-        table.add_column(name, no_wrap=True)
-    for name, share in {"before": 3, "after": 3, "why": 6}.items():
-        table.add_column(name, ratio=share, overflow="fold")
+    table = _table(title, ("element", "change"), {"before": 3, "after": 3, "why": 6})
     for change in changes:
         why = f"{change.reason} {sources.cite(change.source)}"
         table.add_row(change.element, change.kind, change.before or "", change.after or "", why)
@@ -85,11 +90,7 @@ def show_problems(findings: Sequence[Finding], title: str, file: str) -> None:
         echo(f"{title}: nothing is wrong")
         return
     sources = Sources()
-    table = Table(title=title, title_justify="left", expand=True)
-    for name in ("line", "", "finding"):
-        table.add_column(name, no_wrap=True)
-    for name in ("what", "do"):
-        table.add_column(name, ratio=1, overflow="fold")
+    table = _table(title, ("line", "", "finding"), {"what": 1, "do": 1})
     for finding in sorted(findings, key=by_severity):
         table.add_row(
             finding.subject.removeprefix(f"{file}:"),

@@ -14,7 +14,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import (
     assess,
     recipe,
-    why,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
     architecture,
@@ -298,22 +297,6 @@ def test_the_recipe_says_which_attention_backend_vllm_will_choose_and_why():
     assert "get_attn_backend_cls" in made.attention_reason.source
     made = make(deployment(DEEPSEEK, "0.33.0", 8))
     assert made.attention_backend == "ROCM_AITER_MLA_SPARSE"
-
-
-@pytest.mark.parametrize(
-    ("element", "rule"),
-    [
-        ("--attention-backend", "VLLM-ATTENTION-AITER-FA"),
-        ("attention_backend", "VLLM-ATTENTION-AITER-FA"),
-        ("VLLM_ROCM_USE_AITER", "VLLM-AITER"),
-        ("vllm-rocm-use-aiter", "VLLM-AITER"),
-        ("attention backend", "VLLM-BACKEND"),
-        ("--seed", None),
-    ],
-)
-def test_why_an_element_is_in_a_recipe(element, rule):
-    found = why(make(published("0.33.0")), element)
-    assert (found.rule if found else None) == rule
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.kernels import as_loaded
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import kv_bytes_per_token
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import weights_bytes
