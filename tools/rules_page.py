@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import parse
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import Rule, rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import read_span
 
 _KINDS = ("set", "refuse", "warn", "note")

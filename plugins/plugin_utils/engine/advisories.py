@@ -21,9 +21,8 @@ from ..findings import Finding
 from ..gpus import gpu_facts
 from ..model.types import Architecture
 from .conditions import Condition, Fact, parse
-from .facts import model_facts
+from .facts import model_facts, pins_of
 from .flags import resolve_version
-from .images import pins_of
 from .rules import Rule
 from .versions import read_span
 

@@ -14,9 +14,9 @@ from . import attention, ownership
 from .advisories import Advisory
 from .conditions import Fact, fill
 from .elements import Element, Reading, read_env, read_flag
-from .problems import Problem, check_of
 from .rules import Rule
 from .types import Reason, Refused
+from .values import Problem, check_of
 
 OPERATOR = "OPERATOR"
 

@@ -15,8 +15,17 @@ from typing import Any
 from ..documents import knowledge
 from . import flags as known
 from .flags import Flag
-from .problems import ElementError, Problem, wrong_element
-from .values import bad_choice, bad_value, check_env, check_flag, nearest, scalar
+from .values import (
+    ElementError,
+    Problem,
+    bad_choice,
+    bad_value,
+    check_env,
+    check_flag,
+    nearest,
+    scalar,
+    wrong_element,
+)
 from .versions import read_span
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -10,10 +10,11 @@ knowledge/vllm/facts.yml says of each what it is.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..deployment import Deployment
+from ..deployment import Deployment, EngineSpec
 from ..documents import knowledge
 from ..gpus import gpu_facts
 from ..model.cache import pages
@@ -22,7 +23,6 @@ from ..model.types import Architecture
 from .conditions import Fact, parse
 from .features import features
 from .flags import literals
-from .images import stack
 from .profiles import steps
 from .splits import splits
 from .versions import order, parse_version, read_span
@@ -239,3 +239,28 @@ def as_loaded(
             details = {**architecture.details, "expert_steps": entry["steps"]}
             return dataclasses.replace(architecture, details=details)
     return architecture
+
+
+_STACK = ("aiter", "rocm")
+
+
+def stack(engine: EngineSpec) -> dict[str, str | None]:
+    """Return `aiter` and `rocm` of an engine; None is unknown."""
+    pins = pins_of(engine.version) if _official(engine) else {}
+    return {name: getattr(engine, name) or pins.get(name) for name in _STACK}
+
+
+def pins_of(release: str) -> Mapping[str, str]:
+    """Return what upstream's image of a release has; nothing where that is not known."""
+    place = parse_version(release)
+    for entry in knowledge("vllm/images.yml")["releases"]:
+        if place == parse_version(entry["version"]):
+            return {name: entry[name] for name in _STACK if name in entry}
+    return {}
+
+
+def _official(engine: EngineSpec) -> bool:
+    """Return whether the image is upstream's of that release, as its name and tag say."""
+    names = "|".join(map(re.escape, knowledge("vllm/images.yml")["repositories"]))
+    whole = rf"(.*/)?({names})(:v{re.escape(engine.version)})?(@.*)?"
+    return re.fullmatch(whole, engine.image or "") is not None

@@ -16,11 +16,10 @@ from .assembly import Assembly
 from .attention import RULE, Choice
 from .facts import ALONE, NodeRank, facts
 from .flags import resolve_version
-from .problems import checks
 from .profiles import with_profile
 from .rules import by_id, rules
 from .types import Assessment, Reason, Recipe
-from .values import nearest
+from .values import checks, nearest
 
 
 def recipe(

@@ -23,10 +23,10 @@ from .conditions import as_number, fill
 from .elements import Reading, read_env, read_flag
 from .facts import facts
 from .flags import SOURCE, actions, env_vars, flags, resolve_version
-from .problems import Problem
 from .recipe import assess
 from .rules import Rule, rules
 from .types import Recipe
+from .values import Problem
 
 _LIMITS = (
     ("max_model_len", "whole"),

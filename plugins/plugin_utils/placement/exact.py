@@ -15,8 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .listed import Listed
-from .sets import Counts, OutOfBudgetError, Problem, Sets
+from .sets import Counts, Listed, OutOfBudgetError, Problem, Sets
 
 # Steps, each times the number of classes, before the search ends unproven: about two seconds.
 BUDGET = 3_000_000

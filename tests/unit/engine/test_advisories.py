@@ -15,12 +15,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.advisories 
     advisory,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import type_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import pins_of, stack
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.images import pins_of, stack
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import explanation
 from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known

@@ -4,8 +4,8 @@
 
 """That rules and checks of the engine mean what the catalogue says of their codes."""
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.problems import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import explanation
 
 

@@ -13,9 +13,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     build_plan,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes import (
+    literal,
     render_kubernetes,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_pod import literal
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_review import (
     KubernetesOptions,
 )
