@@ -31,6 +31,11 @@ class Mount:
     target: str
     writable: bool = False
 
+    @property
+    def volume(self) -> str:
+        """Return it as the value of --volume."""
+        return f"{self.source}:{self.target}:{'rw' if self.writable else 'ro'}"
+
 
 @dataclass(frozen=True)
 class ContainerRun:
