@@ -127,6 +127,13 @@ class Server(http.server.ThreadingHTTPServer):
             os.write(self.ask, b"a")
             return os.read(self.told, 1)
 
+    def get_request(self):
+        try:
+            return super().get_request()
+        except ssl.SSLError as failure:
+            print(f"refused: {failure.reason}", flush=True)
+            raise
+
 
 def main():
     habits = {**DEFAULTS, **json.loads(sys.argv[1])}
