@@ -6,37 +6,6 @@
 
 from __future__ import annotations
 
-DOCUMENTATION = r"""
-name: router_engine_keys
-short_description: The keys that engines ask for
-version_added: 0.1.0
-author: The Apiary authors (@apiary)
-description:
-  - Looks into the inventory for deployments whose secrets have the engine's API key, and for its
-    value in C(replicas_secrets), the first where there are several.
-positional: _input, hostvars
-options:
-  _input:
-    description: Names of hosts.
-    type: list
-    elements: str
-    required: true
-  hostvars:
-    description: Ansible's variable of this name.
-    type: dict
-    required: true
-"""
-
-EXAMPLES = r"""
-router_engine_keys: "{{ groups.gpu_hosts | apiary.instinct.router_engine_keys(hostvars) }}"
-"""
-
-RETURN = r"""
-_value:
-  description: The keys by deployment.
-  type: dict
-"""
-
 from ..plugin_utils.documents import knowledge
 
 

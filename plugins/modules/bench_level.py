@@ -7,49 +7,6 @@
 
 from __future__ import annotations
 
-DOCUMENTATION = r"""
-module: bench_level
-short_description: Run one level of a benchmark on the load host
-version_added: 0.1.0
-description:
-  - Starts the processes of a load generator, watches the engines' metrics and this host's GPUs
-    meanwhile, and returns what all of them said, uninterpreted. The action
-    M(apiary.instinct.bench) decides what is asked and judges what comes back.
-  - Ends every process that it started and leaves no file. A level that fails is a result, too;
-    the module fails only where nothing could be started.
-  - In check mode nothing is sent to the engines.
-author:
-  - The Apiary authors (@apiary)
-extends_documentation_fragment:
-  - apiary.instinct.attributes.reads
-options:
-  request:
-    description: What to run, as plugin_utils/bench/run/level.py makes it.
-    type: dict
-    required: true
-  api_key:
-    description: The engines' key. The load generator gets it by its environment.
-    type: str
-  key_file:
-    description: A file on the load host with that key, instead of O(api_key).
-    type: path
-"""
-
-EXAMPLES = r"""
-- name: Run one level
-  apiary.instinct.bench_level:
-    request: "{{ request }}"
-    key_file: /etc/apiary/qwen3-235b/credentials/VLLM_API_KEY
-  register: measured
-"""
-
-RETURN = r"""
-packed:
-  description: The document V(apiary.bench-raw/v1), or what was looked at, as gzip JSON in base64.
-  type: str
-  returned: success, except in check mode
-"""
-
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.load.run import BenchError, packed, run

@@ -7,63 +7,6 @@
 
 from __future__ import annotations
 
-DOCUMENTATION = r"""
-module: rollout_lock
-short_description: Have one run at a time change a deployment on a host
-version_added: 0.1.0
-description:
-  - Takes, updates or gives back the lock of a deployment on a host. The lock names its owner and
-    the units that are out of the routers, so that a run which follows an interrupted one can bring
-    them back.
-author:
-  - The Apiary authors (@apiary)
-attributes:
-  check_mode:
-    description: Can predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed.
-    support: none
-    details: The lock is there for the time of the run only.
-options:
-  deployment: {description: "The deployment's name.", type: str, required: true}
-  owner: {description: "Who changes the host, for others to read.", type: str, required: true}
-  state:
-    description: Whether the lock is to be held.
-    type: str
-    choices: [present, absent]
-    default: present
-  out:
-    description: The units that are out of the routers from now on.
-    type: list
-    elements: str
-    default: []
-  stopped:
-    description: Whether the deployment was stopped before, so that it is not to be started again.
-    type: bool
-    default: false
-  take_over:
-    description: Whether a lock of another owner may be taken.
-    type: bool
-    default: false
-  take_over_from: {description: "The owner whose lock may be taken, and no other's.", type: str}
-  directory: {description: Where locks lie., type: path, default: /var/lib/apiary/rollout}
-"""
-
-EXAMPLES = r"""
-- name: Keep other runs away
-  apiary.instinct.rollout_lock:
-    deployment: qwen3-235b
-    owner: ann@controller, process 4711
-"""
-
-RETURN = r"""
-lock:
-  description: The lock as it is, or would be; none when it was given back.
-  type: dict
-  returned: success
-"""
-
 import os
 import time
 
