@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ..deployment import Runtime
 from ..documents import dumps, knowledge
 from ..plan.types import Plan, Replica
-from .containers.files import container_files, shared_files
+from .containers.run import container_files, shared_files
 from .files import UNITS, RenderedFile, environment_file, templates
 from .launcher import supervisor_files
 from .unit import SLICE, digest, directory, plan_path, spec_file, unit_facts

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.files import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.run import (
     container_files,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff, container
