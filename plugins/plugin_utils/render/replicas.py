@@ -78,9 +78,8 @@ def decide_absent(deployment: str, options: Options) -> ReplicasPlan:
 
 def names_of(files: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the addresses that the plan among a deployment's files has for its replicas."""
-    plan = next(
-        json.loads(item["content"]) for item in files if item["path"].endswith("/plan.json")
-    )
+    (text,) = [item["content"] for item in files if item["path"].endswith("/plan.json")]
+    plan = json.loads(text)
     yield plan["deployment"]["listen_address"]
     if plan.get("node") and plan["node"]["rank"] == 0:
         yield plan["node"]["master_address"]
