@@ -97,7 +97,8 @@ print(json.dumps({
     "an abstract Unix socket": attempt(lambda: socket.socket(socket.AF_UNIX).bind("\\0x")),
     "a memory policy": attempt(lambda: call(238, 0, None, 0)),
     "memory of another rank": attempt(
-        lambda: call(310, os.getpid(), ctypes.byref(here), 1, ctypes.byref(here), 1, 0)),
+        lambda: call(310, os.getpid(), ctypes.byref(here), ctypes.c_ulong(1),
+                     ctypes.byref(here), ctypes.c_ulong(1), ctypes.c_ulong(0))),
     "memory by descriptor": attempt(lambda: os.close(os.memfd_create("x"))),
     "its own cache": attempt(lambda: open(os.environ["HOME"] + "/probe", "w") and None),
     "CPUs": sorted(os.sched_getaffinity(0)),
