@@ -115,7 +115,8 @@ def overview(known: Facts, versions: list[str]) -> Iterator[str]:
         read = bool(known["jobs"].get(version))
         counts = [str(len(jobs(known, version, gfx))) if read else "–" for gfx in GFX]
         rows.append(
-            [f"[{version}](#{version.replace('.', '')})"]
+            # The oldest has none before it, and so no section.
+            [f"[{version}](#{version.replace('.', '')})" if version != versions[0] else version]
             + [pins.get(name, "–") for name in ("rocm", "aiter", "triton", "base")]
             + counts
         )
