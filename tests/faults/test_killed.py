@@ -4,8 +4,8 @@
 
 """Roles on a real systemd, killed between any two of their effects, are completed by the next run.
 
-CI kills some roles twice; the night kills every role before each effect. What every kind of
-resource does is tried in full by tests/unit/resources/test_killed.py, without a host.
+The night kills every role before each effect. What every kind of resource does is tried in full
+by tests/unit/resources/test_killed.py in CI, without a host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from support.killed_cases import CASES, CLEAN
 from .conftest import ROOT
 
 NAME = "killed"
-SAMPLE = ("weight_cache", "router")
 
 
 def lab(script, *argv):
@@ -50,8 +49,10 @@ def machine():
         lab("lab.py", "down")
 
 
-def killed(machine, name, choose):
-    """Converge a case once, then kill it before the effects that ``choose`` returns."""
+@pytest.mark.night
+@pytest.mark.parametrize("name", CASES)
+def test_every_role_killed_before_each_of_its_effects(machine, name):
+    """Converge a case once, then kill it before each of its effects."""
     machine.shell(CLEAN)
     role = Role(machine, CASES[name])
     role.prepare()
@@ -59,20 +60,9 @@ def killed(machine, name, choose):
     assert changed
     expected = role.state()
     assert not role.converge()[0]
-    chosen = choose(points(effects))
+    chosen = points(effects)
     for before, torn in chosen:
         role.survives(effects, before, torn, expected)
     # Where a package manager was killed in the middle, it had something to finish.
     assert bool(role.unfinished) is any(torn in WAYS for _before, torn in chosen)
     role.restore()
-
-
-@pytest.mark.parametrize("name", SAMPLE)
-def test_a_role_that_was_killed_is_completed_by_the_next_run(machine, name):
-    killed(machine, name, lambda every: [every[len(every) // 3], every[2 * len(every) // 3]])
-
-
-@pytest.mark.night
-@pytest.mark.parametrize("name", CASES)
-def test_every_role_killed_before_each_of_its_effects(machine, name):
-    killed(machine, name, lambda every: every)

@@ -17,6 +17,7 @@ from support.host.facts import LAB, ROOT, Rocm
 
 REPOSITORY = ROOT / ".lab/repository-rpm"
 PLAYBOOK = "tests/faults/rocm_rpm.yml"
+pytestmark = pytest.mark.night
 # Debian keeps the database in the home directory; Enterprise Linux has one for all.
 INSTALL = """
 set -e

@@ -39,9 +39,9 @@ FIRST = (
     "device_plugin",
 )
 FIRST += ("container_runtime", "site", "monitoring")
-# tests/loss rolls out, tests/tune tunes, tests/faults installs ROCm by apt and dnf, the tutorial
-# and `replicas` converge the whole site; the rest are other settings of a role, as `_custom` is.
-NIGHT = ("rollout", "tune", "site", "rocm", "replicas_quadlet")
+# tests/loss rolls out, tests/tune tunes, tests/faults installs ROCm by apt, the tutorial converges
+# the whole site twice; the rest are other settings of a role, as `_custom` is.
+NIGHT = ("rollout", "tune", "site", "replicas", "rocm", "replicas_quadlet")
 LABS = ("molecule", "molecule-2")
 
 
