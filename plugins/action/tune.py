@@ -115,7 +115,7 @@ class ActionModule(Deciding):
         measured_by = {**arguments["measured_by"], "load_hosts": list(load_hosts)}
         requested = request.question({**arguments, "measured_by": measured_by}, hosts, gone)
         name = requested.deployment.name
-        path = saved.place_of(arguments["artifacts"], name, arguments["ablate"])
+        path = saved.place_of(arguments["artifacts"], name)
         if not self._task.check_mode:
             saved.acquire(path, arguments["take_over"])
             show_alive(arguments["artifacts"])

@@ -125,14 +125,6 @@ def around(state: Tune, leader: Candidate, path: str, values: Sequence[Any]) -> 
     return Queue(_numbered(found, state.candidates), tuple(left_out))
 
 
-def one_change(
-    world: World, label: str, changes: dict[str, Any], stage: str
-) -> Candidate | NotTried:
-    """Return the deployment with changes as a candidate, or why it is none beside the current."""
-    made = _made(world, label, stage, changes, [world.plan({})])
-    return made if isinstance(made, NotTried) else _numbered([made], ())[0]
-
-
 def _current(world: World) -> tuple[Candidate | None, NotTried | None]:
     """Return the configuration as deployed, or why it is impossible here."""
     try:

@@ -21,7 +21,7 @@ from ..plan.check import plan_of
 from ..plan.together import running_plans
 from ..slo import slo
 from ..topology.types import Topology
-from . import ablate, candidates, knobs, steps
+from . import candidates, knobs, steps
 from .alike import alike
 from .types import Budget, Question, Tune
 
@@ -54,7 +54,7 @@ def question(arguments: Arguments, hosts: Hosts, gone: list[str]) -> Question:
             "its replicas span several hosts, and layouts are compared on one",
         )
     layouts, requested_knobs = knobs.read(arguments["knobs"])
-    requested = Question(
+    return Question(
         deployment=deployment,
         workload=workloads.workload(arguments["workload"]),
         slo=slo(arguments["slo"]) if arguments["slo"] else (),
@@ -66,13 +66,6 @@ def question(arguments: Arguments, hosts: Hosts, gone: list[str]) -> Question:
         measured_by=json.loads(json.dumps(arguments["measured_by"])),  # as the state has it
         **({"concurrency": arguments["concurrency"]} if arguments["concurrency"] else {}),
     )
-    if not arguments["ablate"]:
-        return requested
-    if requested_knobs is not None or layouts is not None:
-        raise error(
-            "TRIAL-KNOB", "tune_ablate", "it changes one flag, and tune_knobs would change others"
-        )
-    return ablate.question(requested, arguments["ablate"])
 
 
 def begun(requested: Question, hosts: Hosts, gone: list[str]) -> Tune:

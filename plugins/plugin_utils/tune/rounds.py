@@ -232,8 +232,6 @@ def _follow(state: Tune, last: Round | None) -> Tune:
             state = _one_host(state)
     if last is None or last.kind == "alike":
         names = tuple(one.id for one in state.candidates)
-        if state.requested.ablate is not None:
-            return _begun(state, Round(CHOICE, "final", names, state.requested.budget.engine_runs))
         if len(names) > 1:
             return _begun(state, _round(candidates.LAYOUTS, "short", names))
         return _knobs(state, None)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,10 +27,9 @@ from .types import Tune
 LOCK = "lock"
 
 
-def place_of(artifacts: str, name: str, ablate: str) -> Path:
-    """Return the file of the state; an ablation is a question of its own, beside a tuning's."""
-    part = f"ablate/{name}/{re.sub(r'[^A-Za-z0-9_.=-]', '_', ablate)}" if ablate else f"tune/{name}"
-    return Path(artifacts, part, "state.json").absolute()
+def place_of(artifacts: str, name: str) -> Path:
+    """Return the file of the state."""
+    return Path(artifacts, "tune", name, "state.json").absolute()
 
 
 def read_state(path: Path) -> Tune:
@@ -55,7 +53,7 @@ def acquire(state: Path, take_over: bool = False) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
         other = stream.read().strip()
-        gone = is_dead(other, str(_artifacts(state)))
+        gone = is_dead(other, str(state.parents[2]))
         if other and other != ours and not gone and not take_over:
             raise error(
                 "TRIAL-LOCKED",
@@ -64,11 +62,6 @@ def acquire(state: Path, take_over: bool = False) -> None:
             )
         stream.truncate(0)
         stream.write(ours + "\n")
-
-
-def _artifacts(state: Path) -> Path:
-    """Return the directory that place_of was given."""
-    return state.parents[2 if state.parents[1].name == "tune" else 3]
 
 
 def ensure_acquired(state: Path) -> None:

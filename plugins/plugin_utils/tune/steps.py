@@ -21,7 +21,7 @@ from ..findings import Finding, error
 from ..model.types import Architecture
 from ..plan.types import Plan
 from ..topology.types import Topology
-from . import ablate, alike, candidates, knobs, rounds, trials
+from . import alike, candidates, knobs, rounds, trials
 from .types import Host, Kind, Outcome, Question, Round, Trial, Tune
 
 # Finals on several hosts would compare the hosts.
@@ -60,10 +60,6 @@ def begin(
         )
     world = candidates.World(question, architecture, topology, others)
     queue = candidates.layouts(world)
-    if question.ablate is not None:
-        current = queue.candidates[0]
-        both = (current, ablate.other(world, current))
-        queue = dataclasses.replace(queue, candidates=both)
     state = Tune(
         requested=question,
         architecture=architecture,

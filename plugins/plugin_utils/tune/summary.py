@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from ..documents import knowledge
-from . import ablate, knobs, rounds, scores, trials
+from . import knobs, rounds, scores, trials
 from .types import Fact, Kind, NotTried, Tune
 
 _GIB = 2**30
@@ -33,10 +33,7 @@ def _verdict(state: Tune) -> Iterator[str]:
         yield from _to_come(state)
         return
     label = state.candidate(made.candidate).label if made.candidate else "the current configuration"
-    if state.requested.ablate is not None:
-        yield from ablate.told(state)
-    else:
-        yield f"{name}: {label} ({made.verdict})"
+    yield f"{name}: {label} ({made.verdict})"
     yield f"  {made.reason}"
     if made.score is not None:
         yield f"  {label}: {scores.told(made.score)} a host"
@@ -63,9 +60,6 @@ def _to_come(state: Tune) -> Iterator[str]:
             yield f"  then, around the best: {path} in {', '.join(map(str, values))}"
     budget = state.requested.budget
     runs = budget.engine_runs
-    if state.requested.ablate is not None:
-        yield f"  as deployed and with the change in turns, {runs} engine runs of each"
-        return
     yield f"  at last the finals, {runs} runs each, and a repeat of {budget.confirm_engine_runs}"
 
 

@@ -55,7 +55,6 @@ class Question:
     one alone. ``knobs`` are values by path of the deployment, in the order of knobs.wanted; None
     for those of knowledge/tune.yml. ``concurrency`` is the host's, and counts without an SLO.
     ``measured_by`` is what sends the load: numbers of another client are of another question.
-    ``ablate`` is the path of the one knob of an ablation, whose one value ``knobs`` has.
     """
 
     deployment: Deployment
@@ -69,7 +68,6 @@ class Question:
     seed: int = 1
     hosts: tuple[str, ...] = ()
     measured_by: dict[str, Any] = field(default_factory=dict)
-    ablate: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Fact:
 class Candidate:
     """One configuration: the deployment with ``changes``, values by path, None to leave it out.
 
-    ``stage`` is what it was made for: current, layouts, the path of a knob, or ablation.
+    ``stage`` is what it was made for: current, layouts, or the path of a knob.
     """
 
     id: str

@@ -60,7 +60,6 @@ class ManyWith(click.Command):
     metavar="RESULT…",
     help="What is held against the results before it; a name for each engine run or run.",
 )
-@click.option("--flag", help="An ablation: the one flag that the second side changed.")
 @click.option(
     "--regression",
     "earlier",
@@ -76,7 +75,6 @@ class ManyWith(click.Command):
 def compare_command(
     results: tuple[str, ...],
     others: tuple[str, ...],
-    flag: str | None,
     earlier: bool,
     allow_first: bool,
     as_json: bool,
@@ -88,13 +86,12 @@ def compare_command(
 
     \b
     apiary compare tp8-*.json --with dp2-tp4-*.json
-    apiary compare off.json --with on.json --flag VLLM_ROCM_USE_AITER
     apiary compare last-week.json --with today.json --regression [--allow-first]
     """
     if allow_first and not earlier:
         raise click.UsageError("--allow-first is for --regression")
     a, b = load_benches(results), load_benches(others)
-    outcome = _regression(a, b, allow_first) if earlier else comparison(a, b, flag)
+    outcome = _regression(a, b, allow_first) if earlier else comparison(a, b)
     if as_json:
         print_document(outcome)
     else:

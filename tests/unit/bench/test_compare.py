@@ -216,22 +216,6 @@ def test_a_side_of_two_configurations_is_refused():
         compare([], [measured("b")])
 
 
-def test_an_ablation_names_its_flag():
-    verdict = compare([measured()], [measured("b", luck=2)], flag="--async-scheduling")
-
-    assert verdict.what.endswith("with --async-scheduling against without")
-    assert verdict.flag == "--async-scheduling"
-    assert codes(verdict) == []
-
-
-def test_an_ablation_of_more_than_its_flag_says_so():
-    other = measured("b", environment=HERE | {"layout": "TP8"})
-    verdict = compare([measured()], [other], flag="--async-scheduling")
-
-    assert codes(verdict) == ["BENCH-CONFOUNDED"]
-    assert "layout: DP2/TP4 against TP8" in verdict.findings[0].message
-
-
 def test_two_layouts_are_compared_and_what_differs_is_listed():
     verdict = compare([measured()], [measured("b", environment=HERE | {"layout": "TP8"})])
 

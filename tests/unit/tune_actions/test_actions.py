@@ -8,7 +8,6 @@ import dataclasses
 import json
 import re
 import subprocess
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -65,7 +64,6 @@ ASKED = {
     "concurrency": 16,
     "knobs": {"layouts": [], "max_num_seqs": [16, 32]},
     "budget": {"engine_runs": 2, "confirm_engine_runs": 0},
-    "ablate": "",
     "seed": 1,
     "measured_by": {},
 }
@@ -349,14 +347,6 @@ def test_where_nothing_is_to_change_there_is_no_diff(tmp_path, choice):
     assert variables.variables_of(state, tmp_path) == ("", "")
 
 
-def test_an_ablation_is_a_question_of_one_flag():
-    state = begun(knobs={}, ablate="max_num_seqs=64")
-    assert state.requested.ablate == "limits.max_num_seqs"
-    assert [one.stage for one in state.candidates] == ["current", "ablation"]
-    both = ASKED | {"ablate": "max_num_seqs=64"}
-    assert code_of(request.question, both, hosts_of("gpu-001"), []) == "TRIAL-KNOB"
-
-
 def test_hosts_are_compared_with_the_first_one_by_all_that_was_reported():
     other = to_document(demo_deployment())
     other["engine"]["version"] = "0.1.0"
@@ -372,9 +362,3 @@ def test_a_client_is_asked_for_its_version_once():
     ended = {"h": {"client": "0.33.0"}, "i": {"client": None}}
     versions = assign.client_versions(assigned, ended, {"l0": "1"})
     assert versions == {"l0": "1", "l1": "0.33.0"}
-
-
-def test_an_ablation_has_a_state_of_its_own():
-    assert saved.place_of("/a", "x", "") == Path("/a/tune/x/state.json")
-    state = saved.place_of("/a", "x", "--block size=16")
-    assert state == Path("/a/ablate/x/--block_size=16/state.json")

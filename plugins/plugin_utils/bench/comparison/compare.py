@@ -58,7 +58,6 @@ class Verdict:
     detectable: float | None = None
     confidence: float = 0.95
     published: bool = False
-    flag: str | None = None
     differs: tuple[Difference, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -139,28 +138,22 @@ def compare(
     b: Sequence[Bench],
     *,
     confidence: float | None = None,
-    flag: str | None = None,
 ) -> Verdict:
     """Return the verdict on two configurations: at the SLO where both were searched for it, else
     at the highest load that both were measured at.
 
-    Each side is one configuration, in as many benchmarks and runs as there are. ``flag`` names the
-    one thing that an ablation changed. Raises BENCH-QUESTION, BENCH-MIXED or BENCH-NOTHING-COMMON.
+    Each side is one configuration, in as many benchmarks and runs as there are. Raises
+    BENCH-QUESTION, BENCH-MIXED or BENCH-NOTHING-COMMON.
     """
     _comparable(a, b)
     unlike = differences(conditions(a[0]), conditions(b[0]))
     searched = searched_by((*a, *b))
     verdict = _at_slo(a, b, searched[0], confidence) if searched else _at_highest(a, b, confidence)
     notes = list(verdict.findings)
-    if flag is not None and unlike:
-        notes.append(
-            Finding("BENCH-CONFOUNDED", flag, f"more than {flag} differs: {listed(unlike)}")
-        )
     doubts = [doubt(side[0].name, unproven(side)) for side in (a, b)]
     notes += dict.fromkeys(note for side in doubts for note in side)
     verdict = replace(verdict, published=verdict.published and not any(doubts))
-    named = f"{verdict.what}, with {flag} against without" if flag else verdict.what
-    return replace(verdict, what=named, flag=flag, differs=unlike, findings=tuple(notes))
+    return replace(verdict, differs=unlike, findings=tuple(notes))
 
 
 def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
@@ -196,9 +189,9 @@ def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
     )
 
 
-def comparison(a: Sequence[Bench], b: Sequence[Bench], flag: str | None = None) -> Comparison:
+def comparison(a: Sequence[Bench], b: Sequence[Bench]) -> Comparison:
     """Return the verdict on two configurations, and those on each load that both have."""
-    whole = compare(a, b, flag=flag)
+    whole = compare(a, b)
     verdicts = (whole, *by_level(a, b))
     return Comparison(a[0].name, b[0].name, whole.verdict, verdicts, whole.differs, whole.findings)
 
