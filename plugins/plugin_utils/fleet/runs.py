@@ -14,7 +14,7 @@ from ..findings import Finding
 from .ledger import Asked, Outcome
 
 # "running" of a run whose process is gone means that it was killed.
-State = Literal["running", "done", "failed", "stopped", "interrupted", "paused"]
+State = Literal["running", "done", "failed", "stopped", "interrupted"]
 BAD: tuple[Outcome, ...] = (
     "failed",
     "unreachable",
@@ -84,8 +84,6 @@ class Options:
     canary: tuple[str, ...] = ()
     domains_together: int = 1
     failure_budget: int = 0
-    windows: tuple[str, ...] = ()
-    expect_minutes: float | None = None
     retries: int | None = None
     forks: int | None = None
     diff: bool = False

@@ -29,7 +29,6 @@ VARIABLES = (
     "apiary_address",
     "apiary_artifacts",
     "apiary_failure_domain",
-    "apiary_maintenance_windows",
     "apiary_rack",
     "apiary_row",
     "apiary_site",
@@ -43,7 +42,7 @@ class FleetHost:
 
     ``domain`` is what fails as one: apiary_failure_domain, else the rack; None is nobody's but its
     own. ``artifacts`` is the directory with one directory a host. ``addresses`` are those that the
-    inventory gives it, ``windows`` its apiary_maintenance_windows, ``metrics`` what METRICS names.
+    inventory gives it, ``metrics`` what METRICS names.
     ``spans`` says that replicas of its own may be on other hosts, too.
     """
 
@@ -55,7 +54,6 @@ class FleetHost:
     site: str | None = None
     artifacts: str = ARTIFACTS
     addresses: tuple[str, ...] = ()
-    windows: tuple[str, ...] = ()
     metrics: Mapping[str, str | None] = field(default_factory=dict)
     spans: bool = False
 
@@ -124,7 +122,6 @@ def _host(name: str, entry: Mapping[str, Any], pattern: str) -> FleetHost:
         site=first["apiary_site"],
         artifacts=first["apiary_artifacts"] or ARTIFACTS,
         addresses=tuple(address for address in addresses if address != name),
-        windows=tuple(entry["apiary_maintenance_windows"]),
         metrics={name: first[name] for name in METRICS},
         spans=bool(entry["spans"]),
     )

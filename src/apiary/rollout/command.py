@@ -104,11 +104,6 @@ def _words(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[st
     type=click.IntRange(0),
     help="Failed hosts after which no further wave begins.",
 )
-@click.option(
-    "--window", "windows", multiple=True, metavar="TEXT", help="Mon-Fri 22:00-04:00 ZONE."
-)
-@click.option("--expect-minutes", type=click.FloatRange(0), help="How long a wave takes.")
-@click.option("--wait", is_flag=True, help="Wait for the next maintenance window.")
 @click.option("--retries", type=click.IntRange(0), help="Further tries of a host; else by failure.")
 @click.option("--resume", is_flag=False, flag_value="last", metavar="[RUN]", help="Go on with it.")
 @click.option("--status", is_flag=False, flag_value="last", metavar="[RUN]", help="Show a run.")
@@ -128,7 +123,6 @@ def rollout(
     playbook: str | None,
     sources: tuple[str, ...],
     limit: str | None,
-    wait: bool,
     resume: str | None,
     status: str | None,
     check: bool,
@@ -165,13 +159,13 @@ def rollout(
     )
     request = Request(playbook, options, inline, tags, skip_tags, check, artifacts)
     if resume is None:
-        return _conduct(prepare(request), wait, yes, as_json)
+        return _conduct(prepare(request), yes, as_json)
     store = Store(Path(artifacts or ARTIFACTS))
     before = (store.last_change() if resume == "last" else None) or store.load_run(resume)
-    return _conduct(prepare_again(request, before, store), wait, yes, as_json)
+    return _conduct(prepare_again(request, before, store), yes, as_json)
 
 
-def _conduct(prepared: Prepared, wait: bool, yes: bool, as_json: bool) -> int:
+def _conduct(prepared: Prepared, yes: bool, as_json: bool) -> int:
     """Take the lock, show the plan, ask, and go."""
     run, store = prepared.run, prepared.store
     lock = Lock(store.fleet / "lock")
@@ -209,9 +203,7 @@ def _conduct(prepared: Prepared, wait: bool, yes: bool, as_json: bool) -> int:
             signals=signals,
             now=_now,
             sleep=time.sleep,
-            windows=prepared.windows,
             domains=prepared.domains,
-            wait=wait,
         )
         stack.callback(progress.close)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From what the operator says to a run: hosts, waves, windows, and what is resumed."""
+"""From what the operator says to a run: hosts, waves, and what is resumed."""
 
 from __future__ import annotations
 
@@ -29,10 +29,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     RunWave,
     Skipped,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import (
-    Window,
-    parse_window,
-)
 
 from apiary.app.runner import PLAYBOOKS, playbook_path
 from apiary.fleet.hosts import FleetHost, Hosts, read_hosts
@@ -46,8 +42,6 @@ _ANEW = (
     "inventory",
     "vault_password_files",
     "extra_files",
-    "windows",
-    "expect_minutes",
     "forks",
 )
 
@@ -60,7 +54,6 @@ class Prepared:
     store: Store
     path: Path
     own: bool
-    windows: Mapping[str, Sequence[Window]]
     domains: Mapping[str, str | None]
     inline: Mapping[str, Any]
     outside: tuple[str, ...]
@@ -210,14 +203,8 @@ def _prepared(
 ) -> Prepared:
     own = path.parent == PLAYBOOKS
     outside = (*(hosts.beside if own else ()), *(() if hosts.localhost else ("localhost",)))
-    given = [parse_window(text, "--window") for text in run.options.windows]
-    windows = {
-        host.name: given
-        or [parse_window(text, f"{host.name}: apiary_maintenance_windows") for text in host.windows]
-        for host in hosts.hosts
-    }
     domains = {host.name: host.domain for host in hosts.hosts}
-    return Prepared(run, store, path, own, windows, domains, request.inline, outside, findings)
+    return Prepared(run, store, path, own, domains, request.inline, outside, findings)
 
 
 def _hosts(options: Options, inline: Mapping[str, Any]) -> Hosts:

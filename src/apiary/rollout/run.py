@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,10 +20,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     state_of,
     why_not_begin,
     why_stop,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import (
-    Window,
-    may_begin,
 )
 
 from apiary.rollout.outcomes import HostOutcome
@@ -52,11 +48,7 @@ class Signals:
 
 @dataclass
 class Conductor:
-    """Takes a run from its first wave to its last.
-
-    ``windows`` are those of each host, ``domains`` what each fails with; ``wait`` says whether to
-    wait for a window that is closed.
-    """
+    """Takes a run from its first wave to its last; ``domains`` is what each host fails with."""
 
     records: Records
     plays: Plays
@@ -64,10 +56,7 @@ class Conductor:
     signals: Signals
     now: Callable[[], datetime]
     sleep: Callable[[float], None]
-    windows: Mapping[str, Sequence[Window]]
     domains: Mapping[str, str | None]
-    wait: bool = False
-    _closed: str = ""
 
     def go(self) -> FleetRollout:
         """Return the run as it ended; its document on disk says the same at every moment."""
@@ -90,8 +79,6 @@ class Conductor:
             todo = self._not_held_back(todo)
             if not todo:
                 continue
-            if not self._window_is_open(todo):
-                return self._end("interrupted" if self.signals.soon() else "paused", self._closed)
             self._wave(number, todo)
             if self.signals.now():
                 return self._end("interrupted", "the operator cancelled it in the middle of a wave")
@@ -181,46 +168,6 @@ class Conductor:
 
     def _end(self, state: State, why: str) -> FleetRollout:
         return self.records.end(state, why, self.plays.findings)
-
-    # --- when -------------------------------------------------------------------------------
-
-    def _window_is_open(self, hosts: Sequence[str]) -> bool:
-        """Return whether a wave may begin; wait for it where that is wanted."""
-        self._closed = ""
-        if self.records.run.asked.check:
-            return True  # it changes nothing
-        while True:
-            need = timedelta(seconds=self._expected())
-            windows = [self.windows.get(name, ()) for name in hosts]
-            good, when = may_begin(windows, self.now(), need)
-            if good:
-                return True
-            opens = text(when) if when else "not within two weeks, for that long"
-            minutes = need.total_seconds() / 60
-            self._closed = (
-                f"no maintenance window is open for {minutes:.0f} min on all hosts of the next "
-                f"wave; the next one: {opens}"
-            )
-            if not self.wait or when is None:
-                self.plays.findings.append(
-                    Finding(
-                        "FLEET-WINDOW",
-                        hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts, {hosts[0]} first",
-                        self._closed,
-                    )
-                )
-                return False
-            self.shown.note(self._closed)
-            self._pause(max(TICK_SECONDS, (when - self.now()).total_seconds()))
-            if self.signals.soon():
-                self._closed = "the operator stopped it while it waited for a window"
-                return False
-
-    def _expected(self) -> float:
-        """Return how long a wave is taken to be, in seconds: as asked, else as the longest was."""
-        if self.records.run.options.expect_minutes is not None:
-            return self.records.run.options.expect_minutes * 60
-        return max((wave.seconds for wave in self.records.run.waves if wave.ended_at), default=0.0)
 
     def _pause(self, seconds: float) -> None:
         until = self.now() + timedelta(seconds=seconds)

@@ -23,7 +23,7 @@ gpu_hosts:
       hosts:
         gpu-[1:2]: {}
     rack2:
-      vars: {apiary_rack: r2, apiary_failure_domain: 7, apiary_maintenance_windows: [a, b]}
+      vars: {apiary_rack: r2, apiary_failure_domain: 7}
       hosts:
         gpu-3: {ansible_host: 10.0.0.3, apiary_address: 10.1.0.3}
 routers: {hosts: {router-1: {}}}
@@ -55,11 +55,10 @@ def test_hosts_with_their_places(here):
     first, _second, third = found.hosts
     assert (first.domain, first.rack, first.row, first.site) == ("r1", "r1", "a", "x")
     assert first.groups == ("rack1",)
-    assert (first.addresses, first.windows) == ((), ())
+    assert first.addresses == ()
     assert first.artifacts == "/srv/artifacts"
     assert (third.domain, third.rack) == ("7", "r2")
     assert third.addresses == ("10.0.0.3", "10.1.0.3")
-    assert third.windows == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,5 @@ def test_a_vaulted_variable_needs_its_password(here):
 
 def test_variables_of_the_command_count_as_ansibles(here):
     Path("more.yml").write_text("apiary_site: z\napiary_rack: r8\n")
-    first = read_hosts(
-        ["hosts.yml"], extra=["@more.yml"], extra_vars={"apiary_maintenance_windows": ["a", "b"]}
-    ).hosts[0]
-    assert (first.site, first.domain, first.windows) == ("z", "r8", ("a", "b"))
+    first = read_hosts(["hosts.yml"], extra=["@more.yml"], extra_vars={"apiary_row": "c"}).hosts[0]
+    assert (first.site, first.domain, first.row) == ("z", "r8", "c")

@@ -2,9 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Sizes, canaries, windows, retries: what is asked, and what is refused with a remedy."""
-
-from datetime import UTC, datetime, timedelta
+"""Sizes, canaries, retries: what is asked, and what is refused with a remedy."""
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
@@ -13,10 +11,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.order import
     order_hosts,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.retry import try_again
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import (
-    may_begin,
-    parse_window,
-)
 
 FLEET = [Member(f"h{number:02d}", f"r{(number - 1) // 3}") for number in range(1, 13)]
 
@@ -75,47 +69,6 @@ def test_what_cannot_be_met_is_refused(sizes, canary, together, code):
 
 def test_nobody_to_order():
     assert order_hosts([], ["1"]).waves == ()
-
-
-@pytest.mark.parametrize(
-    ("text", "days"),
-    [
-        ("Mon-Fri 22:00-04:00 Europe/Berlin", (0, 1, 2, 3, 4)),
-        ("Sat,Sun 00:00-24:00", (5, 6)),
-        ("Fri-Mon 1:00-2:00 UTC", (0, 4, 5, 6)),
-        ("daily 03:00 - 05:00", (0, 1, 2, 3, 4, 5, 6)),
-    ],
-)
-def test_days_of_a_window(text, days):
-    assert parse_window(text, "test").days == days
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Mon",
-        "Mon 22:00",
-        "Mom 22:00-23:00",
-        "Mon 25:00-26:00",
-        "Mon 10:61-11:00",
-        "Mon 22:00-23:00 Mars/Olympus",
-        "Mon-Tue-Wed 22:00-23:00",
-        "Mon 22:00-23:00 ../etc",
-    ],
-)
-def test_no_window(text):
-    with pytest.raises(ApiaryError) as refusal:
-        parse_window(text, "test")
-    assert refusal.value.findings[0].code == "FLEET-WINDOW-TEXT"
-
-
-def test_a_window_over_midnight_and_the_next_one():
-    window = parse_window("Fri 22:00-04:00 Europe/Berlin", "test")
-    saturday = datetime(2026, 11, 28, 1, 0, tzinfo=UTC)  # 02:00 in Berlin
-    assert may_begin([[window]], saturday, timedelta(hours=2)) == (True, saturday)
-    begin = datetime(2026, 12, 4, 21, 0, tzinfo=UTC)
-    assert may_begin([[window]], saturday, timedelta(hours=3)) == (False, begin)
 
 
 def again(message="", *, unreachable=False, attempt=1, most=None, findings=()):

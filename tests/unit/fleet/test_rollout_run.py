@@ -20,7 +20,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
     with_hosts,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.windows import parse_window
 
 from apiary.app.runner import PLAYBOOKS, Ended
 from apiary.app.runner_events import Failed
@@ -112,9 +111,7 @@ def names(first, last):
     return tuple(f"h{number:02d}" for number in range(first, last + 1))
 
 
-def conduct(
-    world, store, *, canary=True, playbook="site", windows=None, wait=False, domains=None, **options
-):
+def conduct(world, store, *, canary=True, playbook="site", domains=None, **options):
     """Run twelve hosts: a canary, then five, then six; return the run and who watched."""
     waves = (
         RunWave(names(1, 1), canary, "the canary"),
@@ -135,10 +132,10 @@ def conduct(
             HostRun(host, number) for number, wave in enumerate(waves, 1) for host in wave.hosts
         ),
     )
-    return again(world, store, run, playbook, windows, wait, domains=domains)
+    return again(world, store, run, playbook, domains=domains)
 
 
-def again(world, store, run, playbook="site", windows=None, wait=False, signals=None, domains=None):
+def again(world, store, run, playbook="site", signals=None, domains=None):
     quiet = Quiet()
     name = {"site": "site", "replicas": "rollout"}[playbook]
     signals = signals or Signals()
@@ -159,9 +156,7 @@ def again(world, store, run, playbook="site", windows=None, wait=False, signals=
         signals=signals,
         now=lambda: world.now,
         sleep=world.sleep,
-        windows=windows or {},
         domains=domains or {},
-        wait=wait,
     )
     return conductor.go(), quiet
 
@@ -464,37 +459,13 @@ def test_a_signal_ends_it_after_the_wave(world, store):
     assert outcomes(run) == {"h01": "done", "h02": "waiting", "h03": "waiting"}
 
 
-NIGHT = parse_window("daily 22:00-23:00 UTC", "test")
-
-
-def test_outside_of_its_window_nothing_begins(world, store):
-    run, _quiet = conduct(world, store, windows={"h01": [NIGHT]})
-    assert run.state == "paused"
-    assert "2026-11-23T22:00:00Z" in run.stopped
-    assert names_of(world) == ["validate"]
-
-
-def test_it_waits_for_the_window_and_for_one_that_is_long_enough(world, store):
-    """Each wave takes 15 min here: three of them and what is before do not fit into one night."""
-    world.now = MONDAY_NOON.replace(hour=22, minute=15)
-    windows = {host: [NIGHT] for host in names(1, 12)}
-    run, quiet = conduct(world, store, windows=windows, wait=True)
-    assert run.state == "done"
-    assert [wave.begun_at for wave in run.waves] == [
-        "2026-11-23T22:20:00Z",
-        "2026-11-23T22:35:00Z",
-        "2026-11-24T22:00:00Z",
-    ]
-    assert len(quiet.notes) == 1
-
-
 def test_a_check_writes_no_ledger_and_holds_nobody(world, store):
     waves = (RunWave(names(1, 2), False, ""),)
     run = FleetRollout(
         "run-1", "running", Asked("site", check=True), Options(), "ann", "ctl", 1, "x",
         waves=waves, hosts=(HostRun("h01", 1), HostRun("h02", 1)),
     )  # fmt: skip
-    run, _quiet = again(world, store, run, windows={"h01": [NIGHT]})
+    run, _quiet = again(world, store, run)
     assert run.state == "done"
     assert names_of(world) == ["validate", "site"]
     assert not store.ledger("h01").entries

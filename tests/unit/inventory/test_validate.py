@@ -106,7 +106,6 @@ class TestNames:
             ("apiary_deploment", "apiary_deployment"),
             ("apiary_racks", "apiary_rack"),
             ("weights_cache_mounts", "weight_cache_mounts"),
-            ("apiary_maintenance_window", "apiary_maintenance_windows"),
         ],
     )
     def test_a_near_miss_is_an_error(self, wrong, meant):
@@ -172,11 +171,7 @@ class TestValues:
             ("apiary_keep", "perhaps", "apiary_keep is not true or false"),
             ("apiary_deployment", "qwen", "apiary_deployment is not a mapping"),
             ("apiary_deployments", ASKED, "apiary_deployments is not a list of mappings"),
-            (
-                "apiary_maintenance_windows",
-                "daily",
-                "apiary_maintenance_windows is not a list of texts",
-            ),
+            ("apiary_concerns", "rocm", "apiary_concerns is not a list of texts"),
             (
                 "apiary_concerns",
                 ["rocm", "tuning"],
@@ -188,9 +183,6 @@ class TestValues:
         severity, code, _subject, said = only(gpu_host("a", **{name: value}))
         assert (severity, code) == ("error", "INVENTORY-VALUE")
         assert said.startswith(message)
-
-    def test_windows_are_read(self):
-        assert only(gpu_host("a", apiary_maintenance_windows=["never"]))[1] == "FLEET-WINDOW-TEXT"
 
     def test_a_required_option_that_the_playbook_gives_is_not_asked_for(self):
         assert found(gpu_host("a", replicas_state="present", host_tuning_insecure=[])) == []

@@ -20,7 +20,6 @@ from ...findings import ApiaryError, Finding
 from ...host.option_values import checked
 from ...plan.build import architecture_of
 from ..names import fold
-from ..windows import parse_window
 from .between_hosts import fleet_mistakes
 from .scope import EVERYTHING, STEPS, Scope
 from .types import HostVariables, Roles
@@ -219,8 +218,6 @@ def _read(part: _Part, unread: Mapping[str, Finding]) -> Iterator[_Said]:
             del values[name]
             yield Finding("INVENTORY-VALUE", "", f"{name} is not {expected}", allowed=expected)
     yield from _steps(values.get("apiary_concerns") or ())
-    for text in values.get("apiary_maintenance_windows") or ():
-        yield from _refusals(functools.partial(parse_window, text, "apiary_maintenance_windows"))
     given = values.keys() | part.unresolved | part.values.keys()
     if part.serves and not given & {"apiary_deployment", "apiary_deployments"}:
         yield Finding("INVENTORY-NO-DEPLOYMENT", "", "nothing says what it serves")
