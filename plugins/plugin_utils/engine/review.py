@@ -158,13 +158,13 @@ class _Evaluated(Command):
         self.command, self.file = command, file
         self.findings: list[Finding] = list(command.findings)
         self.lines: dict[str, int] = {}
-        for name, (text, line) in command.env.items():
-            self._read(read_env(name, text, self.version), name, line)
         for given in command.flags:
             # vLLM rewrites -O, -O3 and -O.key itself before it parses.
             if not given.name.startswith("-O"):
                 reading = read_flag(given.name, given.values, self.version)
                 self._read(reading, given.name, given.line)
+        for name, (text, line) in command.env.items():
+            self._read(read_env(name, text, self.version), name, line)
 
     def _read(self, reading: Reading, name: str, line: int) -> None:
         element, key = reading.element, reading.key
@@ -188,7 +188,8 @@ class _Evaluated(Command):
             for finding in self.command.findings
             if finding.code == "ENGINE-RECIPE-UNRESOLVED"
         ]
-        retired = knowledge("vllm/renamed.yml")["env"]
+        checked = self.facts.get("flag fail_on_environ_validation") == "true"
+        retired = () if checked else knowledge("vllm/renamed.yml")["env"]
         for finding in (problem.finding for problem in problems):
             self.hide(element)
             if finding.code == "ENGINE-UNKNOWN-ENV" and name in retired:  # vLLM ignores it

@@ -281,10 +281,16 @@ def test_what_apiary_writes_has_nothing_to_say_against_itself():
     assert not found(reviewed, "ENGINE-DIFFERS")
 
 
-def test_a_variable_of_the_past_is_no_error():
-    (finding,) = judge("VLLM_USE_V1=1 vllm serve m -tp 8", "0.14.1", KIMI).findings[:0] or [
-        item
-        for item in judge("VLLM_USE_V1=1 vllm serve m -tp 8", "0.14.1").findings
-        if "VLLM_USE_V1" in item.message
-    ]
-    assert (finding.code, finding.severity) == ("ENGINE-NO-EFFECT", "info")
+@pytest.mark.parametrize(
+    ("version", "option", "said"),
+    [
+        ("0.14.1", "", ("ENGINE-NO-EFFECT", "info")),
+        ("0.18.1", "", ("ENGINE-NO-EFFECT", "info")),
+        ("0.18.1", "--fail-on-environ-validation", ("ENGINE-UNKNOWN-ENV", "error")),
+        ("0.18.1", "--no-fail-on-environ-validation", ("ENGINE-NO-EFFECT", "info")),
+    ],
+)
+def test_a_variable_of_the_past_is_an_error_only_where_vllm_is_to_fail(version, option, said):
+    reviewed = judge(f"VLLM_USE_V1=1 vllm serve m -tp 8 {option}", version)
+    (finding,) = [item for item in reviewed.findings if "VLLM_USE_V1" in item.message]
+    assert (finding.code, finding.severity) == said
