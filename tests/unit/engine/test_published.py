@@ -170,8 +170,14 @@ def test_mimos_projection_is_no_false_alarm(size):
     assert rules_of(asked(MIMO, "0.28.0", size)) <= {"VLLM-MOE-BLOCK"}
 
 
-def test_an_fp8_cache_of_latents_runs_on_aiter_before_0_18():
-    assert not rules_of(asked(KIMI, "0.16.0", 4, kv="fp8", args={"trust-remote-code": True}))
+@pytest.mark.parametrize(
+    ("version", "refused"), [("0.10.2", True), ("0.11.2.post2", True), ("0.12.0", False)]
+)
+def test_an_fp8_cache_of_latents_runs_on_aiter_from_0_12_on(version, refused):
+    yes = {"trust-remote-code": True}
+    assert not rules_of(asked(KIMI, "0.16.0", 4, kv="fp8", args=yes))
+    old = asked(KIMI, version, 4, kv="fp8", args=yes)  # and too old for the model
+    assert ("VLLM-AITER-MLA-FP8-KV" in rules_of(old)) is refused
 
 
 @pytest.mark.parametrize(
