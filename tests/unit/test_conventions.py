@@ -183,3 +183,18 @@ def test_a_role_is_shown_by_the_play_that_its_scenario_converges():
         assert "example.yml" in imported, example
         play = example.read_text().removeprefix("---\n").rstrip("\n")
         assert play in (ROOT / "roles" / example.parent.name / "README.md").read_text(), example
+
+
+SHUFFLING = re.compile(r"\|\s*(?:difference|intersect|symmetric_difference|union)\(")
+
+
+def test_no_list_that_is_used_is_shuffled():
+    """Ansible's filters of sets return another order in each run; a length has none."""
+    files = [path for name in ("playbooks", "roles") for path in (ROOT / name).rglob("*.yml")]
+    shuffled = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if SHUFFLING.search(line) and "| length" not in line
+    ]
+    assert not shuffled

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DUE = "/run/apiary/due"
 # systemd reports no need to reload of a unit that is gone.
 UNREAD = "reload after removed replicas"
-# A mount that was just made may not be there yet; systemd would go on, and so does the first start.
+# A file server that fails over is back within a minute: starts are tried again, as systemd does.
 MOUNT_SECONDS, NOT_MOUNTED = 60, {("error", "REPLICA-WEIGHTS"), ("error", "WEIGHTS-ABSENT")}
 
 

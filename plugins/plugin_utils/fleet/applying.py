@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..findings import Finding, errors_of
+from ..host.concerns import CONCERNS
 from .deciding import Decided
 from .survey import resources_of
 from .types import ConcernSurvey, Survey
@@ -74,7 +75,7 @@ def pending_of(
     return replace(pending, survey=merged, whole=before.whole)
 
 
-def refusals(pending: Pending, roles: Iterable[str], checking: bool) -> tuple[Finding, ...]:
+def refusals(pending: Pending, roles: Collection[str], checking: bool) -> tuple[Finding, ...]:
     """Return why roles can't be applied; what the host refused may be mended by a role before."""
     return tuple(
         finding
@@ -86,7 +87,10 @@ def refusals(pending: Pending, roles: Iterable[str], checking: bool) -> tuple[Fi
 
 
 def concerns_of(pending: Pending, roles: Sequence[str]) -> list[str]:
-    """Return the concerns of roles that have resources, in the order in which they are applied."""
+    """Return the concerns of roles that have resources, in the order in which they are applied.
+
+    It is the one in which a host is made right, whatever order roles are given in.
+    """
     return [item.concern for item in _of(pending, roles) if pending.resources.get(item.concern)]
 
 
@@ -105,9 +109,10 @@ def applied(pending: Pending, roles: Sequence[str]) -> Pending:
     return replace(pending, survey=survey)
 
 
-def _of(pending: Pending, roles: Iterable[str]) -> list[ConcernSurvey]:
+def _of(pending: Pending, roles: Collection[str]) -> list[ConcernSurvey]:
+    order = [role for role in (*CONCERNS, "replicas") if role in roles]
     return [
-        item for role in roles for item in pending.survey.concerns if role_of(item.concern) == role
+        item for role in order for item in pending.survey.concerns if role_of(item.concern) == role
     ]
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import yaml
@@ -73,15 +74,18 @@ def test_what_is_served_runs_afterwards_beside_what_ran():
     assert applied(pending, ["replicas"]).survey.running == (other, replace(SERVED, up=2))
 
 
-def test_roles_are_applied_in_the_order_given_and_those_without_resources_are_none():
+def test_roles_are_applied_as_a_host_is_made_right_and_those_without_resources_are_none():
+    """Replicas read what weight_cache mounts and run what engine installs."""
     pending = left(
         Concern("weight_cache", resources=(FILE,)),
+        Concern("engine", resources=(FILE,)),
         Concern("replicas:b", resources=(FILE,)),
         Concern("replicas:a", resources=(FILE,)),
         Concern("reboot"),
     )
-    names = ["replicas:b", "replicas:a", "weight_cache"]
-    assert concerns_of(pending, ["replicas", "weight_cache", "reboot"]) == names
+    names = ["weight_cache", "engine", "replicas:b", "replicas:a"]
+    for roles in permutations(["replicas", "weight_cache", "engine", "reboot"]):
+        assert concerns_of(pending, roles) == names
 
 
 def test_what_the_host_refused_may_be_mended_by_a_role_before():
