@@ -45,7 +45,8 @@ def of_prometheus() -> dict[str, frozenset[str]]:
     """Return what Prometheus makes itself of targets and alerts, and what it and its like serve."""
     alerts = frozenset({"alertname", "alertstate", "severity", "slo", *labels.GPU}) | EVERY
     own = {name: SCRAPED | frozenset(names) for name, names in SERVERS.items()}
-    return {"up": EVERY, "scrape_duration_seconds": EVERY, "ALERTS": alerts, **own}
+    of_targets = dict.fromkeys(("up", "scrape_duration_seconds", "scrape_series_added"), EVERY)
+    return {**of_targets, "ALERTS": alerts, **own}
 
 
 def scraped(version: str | None = None) -> dict[str, frozenset[str]]:
