@@ -10,34 +10,32 @@ from __future__ import annotations
 class ModuleDocFragment:
     """Sections by name: `extends_documentation_fragment: apiary.instinct.attributes.decides`."""
 
-    # An action that decides on the controller and leaves the host alone.
-    DECIDES = r"""
+    # A module that changes the host, exact in check mode.
+    APPLIES = r"""
 attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
   check_mode:
     description: Can run in check mode and predict the changed status without modifying the target.
     support: full
   diff_mode:
     description: Will return details on what has changed, when in diff mode.
-    support: none
-    details: The action changes nothing on the host.
+    support: full
+"""
+
+    _ACTION = r"""
+  action:
+    description: Has an action plugin, so it runs on the controller.
+    support: full
 """
 
     # An action on the controller whose result has a diff.
-    DIFFERS = r"""
-attributes:
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: full
-"""
+    DIFFERS = APPLIES + _ACTION
+
+    # An action that decides on the controller and leaves the host alone.
+    DECIDES = (
+        APPLIES.removesuffix("full\n")
+        + "none\n    details: The action changes nothing on the host."
+        + _ACTION
+    )
 
     # A module that only reads.
     READS = r"""
@@ -50,15 +48,4 @@ attributes:
     description: Will return details on what has changed, when in diff mode.
     support: none
     details: The module changes nothing.
-"""
-
-    # A module that changes the host, exact in check mode.
-    APPLIES = r"""
-attributes:
-  check_mode:
-    description: Can run in check mode and predict the changed status without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed, when in diff mode.
-    support: full
 """

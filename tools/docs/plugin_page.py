@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -95,9 +96,8 @@ def _with_fragments(about: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _fragments(name: str) -> dict[str, Any]:
-    tree = ast.parse((ROOT / f"plugins/doc_fragments/{name}.py").read_text(encoding="utf-8"))
-    kind = next(node for node in tree.body if isinstance(node, ast.ClassDef))
-    return {one: yaml.safe_load(text) for one, text in _assigned(kind.body).items()}
+    made = runpy.run_path(str(ROOT / f"plugins/doc_fragments/{name}.py"))["ModuleDocFragment"]
+    return {one: yaml.safe_load(text) for one, text in vars(made).items() if one.isupper()}
 
 
 @cache
