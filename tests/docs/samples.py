@@ -13,10 +13,7 @@ from pathlib import Path
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
@@ -28,6 +25,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
 
 from support.bench.documents import BLOG, DP2, SLO, TP8, Curve, bench
 from support.demo import demo_deployment, demo_plan
+from support.planned import build_plan
 from support.topology.simulated import simulated_evidence
 from support.topology.topologies import mi325x
 

@@ -24,7 +24,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
     known_names,
     read_config,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from hypothesis import given
@@ -32,6 +31,7 @@ from hypothesis import strategies as st
 
 from support.engines import deployment
 from support.examples import examples
+from support.planned import build_plan
 from support.topology.topologies import VRAM, interleaved_hives, mi325x
 
 # Dense models of 1 and 67 GiB, so that small engines are possible as well.

@@ -19,7 +19,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place im
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Request
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
     PlanRequest,
-    build_plan,
     build_plans,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import (
@@ -31,6 +30,7 @@ from hypothesis import strategies as st
 
 from support.engines import deployment
 from support.examples import examples
+from support.planned import build_plan
 from support.topology.topologies import interleaved_hives, mi325x
 
 # Small, so that engines of one GPU are possible as well.

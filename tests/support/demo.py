@@ -12,12 +12,10 @@ from pathlib import Path
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 
+from support.planned import build_plan
 from support.topology.topologies import mi325x
 
 VARIABLES = Path(__file__).parents[2] / "inventory/lab/group_vars/gpu_hosts.yml"

@@ -23,12 +23,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import requested
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import topology_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 
 from support.halves import WAYS
+from support.planned import build_plan
 from support.roles import HOST, decide_role
 
 ROOT = Path(__file__).parents[2]

@@ -135,7 +135,6 @@ class Incoming:
             if not chunk:
                 break
             self.count(chunk)
-        self.resumed = self.size > 0
 
     def begin(self) -> None:
         """Start the hashes."""
@@ -163,7 +162,6 @@ class Incoming:
         self.progress.add(-self.size)
         self.stream.truncate(0)
         self.begin()
-        self.resumed = False
 
     def right(self) -> bool:
         """Say whether what has arrived is what was asked for."""

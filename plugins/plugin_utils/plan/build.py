@@ -63,13 +63,6 @@ def architecture_of(deployment: Deployment, subject: str) -> Architecture:
     return architecture
 
 
-def build_plan(
-    deployment: Deployment, topology: Topology, architecture: Architecture, keep: Plan | None = None
-) -> Plan:
-    """Return the plan of a host with one deployment; see ``build_plans``."""
-    return build_plans((PlanRequest(deployment, architecture, keep),), topology)[0]
-
-
 def build_plans(
     requests: Sequence[PlanRequest], topology: Topology, present: Sequence[Plan] = ()
 ) -> tuple[Plan, ...]:

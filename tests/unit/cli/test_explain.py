@@ -13,14 +13,12 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import MixedLayout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import newest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 
 from apiary.app.cli import main
 from support.demo import demo_deployment, demo_plan
 from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, QWEN_VL
+from support.planned import build_plan
 from support.topology.topologies import mi325x
 
 COMMANDS = Path(__file__).parents[2] / "golden/commands"

@@ -18,9 +18,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import by_id
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
 
 from support.engines import QWEN, deployment
+from support.planned import build_plan
 from support.topology.topologies import mi325x
 
 GRPC = Tracing("http://collector:4317")

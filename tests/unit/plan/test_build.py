@@ -6,10 +6,7 @@ import dataclasses
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import (
     diff_plans,
     explained,
@@ -19,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain impor
 )
 
 from support.demo import demo_deployment, demo_plan
+from support.planned import build_plan
 from support.topology.topologies import mi325x
 
 

@@ -15,14 +15,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.preference import preference
 
 from support.engines import DEEPSEEK, KIMI, LLAMA, QWEN, SMALL, deployment
+from support.planned import build_plan
 from support.topology.topologies import host, interleaved_hives, mi325x
 
 # Llama-3.1-70B in FP8: 67 GiB.

@@ -7,10 +7,7 @@ import dataclasses
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import (
     block_size,
     check_ports,
@@ -18,6 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import 
 )
 
 from support.demo import demo_deployment, demo_plan
+from support.planned import build_plan
 from support.topology.topologies import mi325x
 
 

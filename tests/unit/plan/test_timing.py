@@ -5,12 +5,12 @@
 import dataclasses
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.cases import cases_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
 
 from support.demo import demo_plan
 from support.engines import KIMI, QWEN, deployment
+from support.planned import build_plan
 from support.topology.topologies import mi325x
 
 

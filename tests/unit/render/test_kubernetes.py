@@ -8,10 +8,7 @@ import re
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes import (
     literal,
     render_kubernetes,
@@ -24,6 +21,7 @@ from hypothesis import strategies as st
 
 from support.demo import demo_deployment, demo_plan
 from support.host.kubernetes import check_schema, supported_versions
+from support.planned import build_plan
 from support.topology.topologies import mi325x
 
 IMAGE = "docker.io/vllm/vllm-openai-rocm:v0.33.0@sha256:" + "0" * 64

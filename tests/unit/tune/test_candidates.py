@@ -14,14 +14,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     MixedLayout,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-    architecture_of,
-    build_plan,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import candidates, knobs, steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Budget, Question
 
 from support.engines import DEEPSEEK, LLAMA, QWEN, deployment
+from support.planned import build_plan
 from support.topology.topologies import mi325x
 
 BLOG = Workload("5600/140", 5600, 140)
