@@ -21,11 +21,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..durable import sync_directory, write_durably
+from ..finding import error
 from .types import Host
 
 RECORDS = "/var/lib/apiary/engines"
 # What an engine may say of itself; it is the output of a program that nobody here wrote.
 MOST_FACTS = 4096
+LAST_WORDS = 400
 FACTS_SECONDS = 600
 # A CPU build of torch has neither.
 FACTS = """
@@ -88,6 +90,14 @@ def secret_file(host: Host, name: str | None) -> Iterator[str | None]:
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(host.secrets[name])
         yield path
+
+
+def run(host: Host, subject: str, argv: list[str], **options: Any) -> None:
+    """Run what brings an engine; raise ENGINE-INSTALL with its last words where it fails."""
+    code, out, err = host.run(argv, **options)
+    if code:
+        message = f"{' '.join(argv[:4])} ended with {code}: {(err or out).strip()[-LAST_WORDS:]}"
+        raise error("ENGINE-INSTALL", subject, message)
 
 
 def facts_of(host: Host, argv: list[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import os
 import shutil
 from typing import Any
 
-from ..finding import Finding, error
+from ..finding import Finding
 from . import engines
 from .types import Difference, Host, Resource
 
@@ -24,7 +24,6 @@ OPTIONS: dict[str, Any] = {
     "credentials": {"type": "str"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
-LAST_WORDS = 400
 
 
 def name(resource: Resource) -> str:
@@ -48,7 +47,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     if resource["state"] == "absent":
         code, _out, err = host.run([program, "rmi", reference])
         if code and not host.run([program, *_INSPECT, reference])[0]:
-            words = err.strip()[-LAST_WORDS:]
+            words = err.strip()[-engines.LAST_WORDS :]
             host.warn(Finding("ENGINE-IMAGE-USED", reference, f"was not removed: {words}"))
             return
         engines.remove_record(reference)
@@ -60,10 +59,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
             place = os.path.dirname(config)
             docker = [program, f"--config={place}", *argv[1:]]
             argv = docker if program == "docker" else [*argv[:3], f"--authfile={config}", reference]
-        code, out, err = host.run(argv)
-    if code:
-        message = f"{program} pull ended with {code}: {(err or out).strip()[-LAST_WORDS:]}"
-        raise error("ENGINE-INSTALL", reference, message)
+        engines.run(host, reference, argv)
     run = [program, "run", *_ALONE, "--entrypoint=python3", reference]
     engines.write_record(
         reference,

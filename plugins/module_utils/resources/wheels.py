@@ -29,7 +29,6 @@ OPTIONS: dict[str, Any] = {
     "pip_config": {"type": "str"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
-LAST_WORDS = 400
 
 
 def name(resource: Resource) -> str:
@@ -61,7 +60,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         engines.remove_record(path)
         return
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    _run(host, resource, [resource["python"], "-m", "venv", path])
+    engines.run(host, path, [resource["python"], "-m", "venv", path])
     pins = os.path.join(path, "requirements.txt")
     with open(pins, "w", encoding="utf-8") as stream:
         stream.write(resource["requirements"])
@@ -75,9 +74,9 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     argv += [f"--index-url={resource['index_url']}"] if resource["index_url"] else []
     with engines.secret_file(host, resource["pip_config"]) as config:
         variables = {"PIP_CONFIG_FILE": config} if config else {}
-        _run(host, resource, [*argv, f"--requirement={pins}"], environ_update=variables)
+        engines.run(host, path, [*argv, f"--requirement={pins}"], environ_update=variables)
     code, out, err = host.run([os.path.join(path, "bin/vllm"), "--version"])
-    reported = (err or out if code else out).strip()[-LAST_WORDS:].rpartition("\n")[2]
+    reported = (err or out if code else out).strip()[-engines.LAST_WORDS :].rpartition("\n")[2]
     # Builds add a local part, as in 0.33.0+rocm700.
     if code or reported.partition("+")[0] != version:
         message = f"`vllm --version` printed {reported!r}, expected {version}"
@@ -87,13 +86,6 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     engines.write_record(
         path, kind="wheels", complete=True, version=version, pins=pins, facts=facts
     )
-
-
-def _run(host: Host, resource: Resource, argv: list[str], **options: Any) -> None:
-    code, out, err = host.run(argv, **options)
-    if code:
-        message = f"{' '.join(argv[:4])} ended with {code}: {(err or out).strip()[-LAST_WORDS:]}"
-        raise error("ENGINE-INSTALL", name(resource), message)
 
 
 def _digest(resource: Resource) -> str:

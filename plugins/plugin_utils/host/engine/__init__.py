@@ -20,6 +20,7 @@ from typing import Any, Literal
 from ...deployment import EngineSpec
 from ...evidence.types import Evidence
 from ...findings import Finding
+from ..rocm.target import support
 from ..types import Check, ConcernPlan
 
 RECORDS = "/var/lib/apiary/engines/"
@@ -68,7 +69,7 @@ def decide(settings: Settings, evidence: Evidence) -> ConcernPlan:
     return ConcernPlan(
         resources=tuple(resources),
         findings=tuple(_findings(settings.requirements)),
-        checks=tuple(_checks(records, evidence)),
+        checks=tuple(_checks(records, settings, evidence)),
     )
 
 
@@ -120,22 +121,45 @@ def _findings(requirements: Mapping[str, str]) -> Iterator[Finding]:
             )
 
 
-def _checks(records: Mapping[str, Mapping[str, Any]], evidence: Evidence) -> Iterator[Check]:
-    """Yield whether each engine was built for the host's GPUs."""
+def _checks(
+    records: Mapping[str, Mapping[str, Any]], settings: Settings, evidence: Evidence
+) -> Iterator[Check]:
+    """Yield whether each engine was built for the host's GPUs and driver, and as its spec says."""
     gpus = sorted(_gfx_of(evidence))
+    loaded = evidence.files.get("/sys/module/amdgpu/version", "").strip()[:80]
+    modules = {each["module"]: series for series, each in support()["drivers"].items()}
+    specs = {each.image or _directory(each): each for each in settings.requested}
     for name, record in records.items():
-        built = record.get("facts", {}).get("gfx")
-        if not gpus or not isinstance(built, list) or not built:
-            continue
-        # A target may have features behind it: gfx942:sramecc+:xnack-
-        targets = {str(each).partition(":")[0] for each in built}
-        yield Check.of(
-            "ENGINE-BUILD",
-            name,
-            set(gpus) <= targets,
-            f"a build for {', '.join(sorted(targets))}"[:200],
-            f"one for {', '.join(gpus)}",
-        )
+        facts, spec = record["facts"], specs.get(name)
+        built = facts.get("gfx")
+        if gpus and isinstance(built, list) and built:
+            # A target may have features behind it: gfx942:sramecc+:xnack-
+            targets = {str(each).partition(":")[0] for each in built}
+            found = f"a build for {', '.join(sorted(targets))}"[:200]
+            right: bool | None = set(gpus) <= targets
+            yield Check.of("ENGINE-BUILD", name, right, found, f"one for {', '.join(gpus)}")
+        rocm = _series(facts.get("rocm"))
+        known = support()["series"].get(rocm)
+        # A driver that the kernel brings has no version.
+        if loaded and known:
+            series = modules.get(loaded)
+            right = series in known["drivers"] if series else None
+            expected = f"a driver of {', '.join(known['drivers'])} for ROCm {rocm}"
+            yield Check.of("ENGINE-DRIVER", name, right, f"amdgpu {loaded}", expected)
+        aiter = str(facts.get("aiter") or "")[:80].partition("+")[0]
+        if spec and spec.rocm and rocm:
+            right = _series(spec.rocm) == rocm
+            yield Check.of("ENGINE-STACK", name, right, f"ROCm {rocm}", f"rocm: {spec.rocm}")
+        if spec and aiter and (spec.aiter or spec.runtime == "native"):
+            # What a deployment does not say, no rule knows; an image may be upstream's.
+            right = spec.aiter == aiter
+            yield Check.of("ENGINE-STACK", name, right, f"AITER {aiter}", f"aiter: {spec.aiter}")
+
+
+def _series(version: object) -> str:
+    """Return 7.2 of 7.2.53211-e1a6bc5663, as torch has ROCm's version; "" of what is none."""
+    found = re.match(r"\d{1,3}\.\d{1,3}(?=\.|$)", version) if isinstance(version, str) else None
+    return found[0] if found else ""
 
 
 def _records(evidence: Evidence) -> dict[str, Mapping[str, Any]]:

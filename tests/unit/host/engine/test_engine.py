@@ -19,7 +19,7 @@ PINS = f"vllm==0.33.0 \\\n    --hash=sha256:{'a' * 64}\n"
 IMAGE = f"registry.example/vllm@sha256:{'b' * 64}"
 
 
-def evidence(named="", records=(), gfx=None):
+def evidence(named="", records=(), gfx=None, driver=None):
     """Return what a host printed: what its plans name, its engines, its GPUs' target."""
     files = {
         f"/var/lib/apiary/engines/{number}.json": record
@@ -29,6 +29,8 @@ def evidence(named="", records=(), gfx=None):
     }
     if gfx:
         files["/sys/class/kfd/kfd/topology/nodes/2/properties"] = f"simd_count 1216\n{gfx}\n"
+    if driver:
+        files["/sys/module/amdgpu/version"] = f"{driver}\n"
     output = CommandOutput(("grep",), 0 if named else 1, named, "", 0.0)
     return Evidence("gpu-001", "", "", {"engines_named": output}, files)
 
@@ -111,6 +113,52 @@ def test_a_build_is_compared_with_the_gpus(built, state):
     records = [wheels("/opt/vllm/0.33.0", facts={"gfx": built})]
     checks = decide(Settings(), evidence("x", records, "gfx_target_version 90402")).checks
     assert [check.state for check in checks] == ([state] if state else [])
+
+
+@pytest.mark.parametrize(
+    ("rocm", "driver", "state"),
+    [
+        ("7.2.53211-e1a6bc5663", "6.16.13", "pass"),
+        ("7.2.53211", "6.12.12", "pass"),
+        ("7.2.53211", "7.1.3", "fail"),  # of 31.50, which came with ROCm 10
+        ("10.0.0", "6.12.12", "fail"),
+        ("7.2.53211", "6.99.1", "unknown"),
+        ("7.2.53211", None, None),  # the kernel's own
+        ("5.7.1", "6.16.13", None),
+        (None, "6.16.13", None),
+        ({"a": 1}, "6.16.13", None),
+    ],
+)
+def test_a_builds_rocm_is_compared_with_the_driver(rocm, driver, state):
+    records = [wheels("/opt/vllm/0.33.0", facts={"rocm": rocm})]
+    checks = decide(Settings(), evidence("x", records, driver=driver)).checks
+    assert [(check.code, check.state) for check in checks] == (
+        [("ENGINE-DRIVER", state)] if state else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "facts", "states"),
+    [
+        ({"aiter": "0.1.26", "rocm": "7.2.3"}, {"aiter": "0.1.26+rocm7", "rocm": "7.2.5"}, "pp"),
+        ({"aiter": "0.1.24"}, {"aiter": "0.1.26"}, "f"),
+        ({"rocm": "7.1"}, {"rocm": "7.2.53211"}, "f"),
+        ({}, {"aiter": "0.1.26", "rocm": "7.2.53211"}, "f"),  # no rule knows its AITER
+        ({"aiter": "0.1.26"}, {"aiter": None}, ""),
+    ],
+)
+def test_what_a_deployment_says_of_its_stack_is_compared_with_what_is_there(given, facts, states):
+    requested = EngineSpec("0.33.0", "/opt/vllm/0.33.0/bin/vllm", **given)
+    records = [wheels("/opt/vllm/0.33.0", facts=facts)]
+    checks = decide(Settings((requested,)), evidence("x", records)).checks
+    assert [check.code for check in checks] == ["ENGINE-STACK"] * len(states)
+    assert sorted(check.state[0] for check in checks) == sorted(states)
+
+
+def test_an_image_of_upstream_s_needs_not_say_its_stack():
+    requested = EngineSpec("0.33.0", image=IMAGE, runtime="quadlet")
+    record = {"kind": "image", "program": "podman", "name": IMAGE, "facts": {"aiter": "0.1.26"}}
+    assert decide(Settings((requested,)), evidence("x", [record])).checks == ()
 
 
 @pytest.mark.parametrize(
