@@ -152,16 +152,19 @@ def _visible(lines: list[Line]) -> list[Line]:
 
 def _without_prefix(lines: Sequence[Line]) -> list[Line] | None:
     """Return lines without the first prefix that all but asides have, or None without any."""
+    written = [line.text for line in lines if line.text.strip()]
     for prefix, what in _PREFIXES:
-        matches = []
-        for line in lines:
-            match = prefix.match(line.text)
-            if match is None and not _aside(line.text):
+        words = []
+        for text in written:
+            match = prefix.match(text)
+            if match is not None:
+                words.append(match.group(1))
+            elif not _aside(text):
+                words.clear()
                 break
-            matches.append(match)
-        words = [match.group(1) for match in matches if match]
-        if len(matches) < len(lines) or not words or not _accepted(what, words):
+        if not words or not _accepted(what, words):
             continue
+        matches = [prefix.match(line.text) for line in lines]
         if what in ("task", "host"):
             return _relabelled(lines, matches)
         return [
