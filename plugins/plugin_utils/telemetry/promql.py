@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from ..documents import YAML_LOADER
 from ..render.files import templates
 from .labels import SETS
 
@@ -79,7 +80,7 @@ def document(data: Any) -> str:
 def configuration(name: str, **values: Any) -> str:
     """Return a program's configuration, of which a template has all that is not ``values``."""
     template = templates().get_template(f"monitoring/{name}.j2")
-    return document(yaml.safe_load(template.render(**values)))
+    return document(yaml.load(template.render(**values), Loader=YAML_LOADER))  # noqa: S506 - a safe loader
 
 
 class _Plain(yaml.SafeDumper):
