@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,9 @@ GOLDEN = Path(__file__).parent / "golden"
 # Programs that tests start are compiled once, not at each start.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Tests are many and live on: a twentieth of the time went into looking for garbage.
+gc.set_threshold(50_000, 20, 20)
 
 # What is slow on a loaded machine is not wrong.
 settings.register_profile("apiary", deadline=None, max_examples=40)
