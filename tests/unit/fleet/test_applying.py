@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -86,6 +87,17 @@ def test_roles_are_applied_as_a_host_is_made_right_and_those_without_resources_a
     names = ["weight_cache", "engine", "replicas:b", "replicas:a"]
     for roles in permutations(["replicas", "weight_cache", "engine", "reboot"]):
         assert concerns_of(pending, roles) == names
+
+
+def test_the_module_takes_every_role_that_playbooks_apply():
+    page = yaml.safe_load((ROOT / "plugins/modules/apply.yml").read_text())
+    choices = page["DOCUMENTATION"]["options"]["roles"]["choices"]
+    for name in ("provision", "converge"):
+        [line] = re.findall(
+            r"(?m)^ +roles: (.*)$", (ROOT / f"playbooks/tasks/{name}.yml").read_text()
+        )
+        wanted = re.findall(r"\[('.*?')\]", line)[0].replace("'", "").split(", ")
+        assert set(wanted) <= set(choices)
 
 
 def test_what_the_host_refused_may_be_mended_by_a_role_before():
