@@ -39,6 +39,8 @@ from .sources import (
     PCI_DEVICES,
     PCI_FUNCTION,
     PCI_LINKS,
+    RECORD_BYTES,
+    RECORDS,
     REFUSED,
     SIBLINGS,
     UNLESS,
@@ -185,12 +187,13 @@ class Files:
         matches = glob.glob(self.root + pattern)
         return sorted(path[len(self.root) :] for path in matches)
 
-    def read(self, path: str) -> str | None:
+    def read(self, path: str, limit: int = FILE_LIMIT, flags: int = 0) -> str | None:
         """Keep the content of one file; return it, or None."""
         self.current = path
         try:
-            with open(self.root + path, "rb") as stream:
-                content = text(stream.read(FILE_LIMIT))
+            opener = (lambda name, mode: os.open(name, mode | flags)) if flags else None
+            with open(self.root + path, "rb", opener=opener) as stream:
+                content = text(stream.read(limit) or b"")
         except OSError as problem:
             if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
                 self.unreadable[path] = errno_name(problem)
@@ -221,6 +224,8 @@ def collect_files(found: Files, siblings: bool) -> None:
     """Read the kernel's view: KFD, the AMD GPUs on PCI, DRM, NUMA, network interfaces."""
     for pattern in HOST_FILES + KFD_FILES:
         found.read_all(pattern)
+    for path in found.paths(RECORDS)[:INTERFACES]:
+        found.read(path, RECORD_BYTES, os.O_NOFOLLOW | os.O_NONBLOCK)
     if siblings:
         found.read_all(SIBLINGS)
     for device in found.paths(PCI_DEVICES + "/*"):

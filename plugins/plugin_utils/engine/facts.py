@@ -38,6 +38,9 @@ class NodeRank:
 
 
 ALONE = NodeRank()
+_OF_MODEL = ("family", "attention", "heads", "kv_heads", "head_dim", "max_context")
+_OF_DETAILS = ("activation", "dtype", "sinks", "moe_intermediate_size")
+_OF_LAYOUT = ("tensor_parallel_size", "expert_parallel", "pipeline_parallel_size", "nodes")
 _RECURRENT = ("hybrid", "linear")
 
 
@@ -62,10 +65,7 @@ def facts(
         "model_name": deployment.model.name,
         "listen_address": deployment.listen_address,
         "port": port,
-        "tensor_parallel_size": layout.tensor_parallel_size,
-        "expert_parallel": layout.expert_parallel,
-        "pipeline_parallel_size": layout.pipeline_parallel_size,
-        "nodes": layout.nodes,
+        **{name: getattr(layout, name) for name in _OF_LAYOUT},
         "gpus_per_node": layout.gpus // layout.nodes,
         "tp_beyond_node": layout.tensor_parallel_size - layout.gpus // layout.nodes,
         "node_rank": node.rank,
@@ -132,7 +132,6 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
         "model_class_needed": own_class is not None,
         "config_from": _config_from(architecture.model_type, version),
         "remote_code": bool(details.get("remote_code")),
-        "activation": details.get("activation"),
         "gated_experts": details["ffn_matrices"] == 3 if "ffn_matrices" in details else None,
         "mamba_groups": next(
             (item["parts"] for item in modules if item["kind"] == "linear_in_groups"), 0
@@ -143,23 +142,16 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
         "model_class_known": None
         if model_class is None
         else model_class in literals(version, "MODEL_CLASSES"),
-        "family": architecture.family,
-        "attention": architecture.attention,
-        "dtype": details.get("dtype"),
+        **{name: getattr(architecture, name) for name in _OF_MODEL},
+        **{name: details.get(name) for name in _OF_DETAILS},
         "quantization": quantization,
         "quantization_known": None
         if quantization is None
         else quantization == "none" or quantization in literals(version, "ROCM_QUANTIZATION"),
-        "heads": architecture.heads,
-        "kv_heads": architecture.kv_heads,
-        "head_dim": architecture.head_dim,
         "sliding_layers": (details.get("attention_layers") or {}).get("sliding"),
-        "sinks": details.get("sinks"),
-        "max_context": architecture.max_context,
         "shared_experts": None
         if architecture.family is None
         else bool(architecture.shared_experts),
-        "moe_intermediate_size": details.get("moe_intermediate_size"),
     }
 
 

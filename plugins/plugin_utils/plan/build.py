@@ -26,11 +26,12 @@ from ..placement.types import Placement, Request
 from ..topology.types import Topology
 from .engines import Engines, of_host
 from .layouts import choose_layout, not_measured
+from .measured import counted, start_of
 from .nodes import Place, check_place, rank_of
 from .ports import check_ports, internal_ports, meeting_port
 from .replica import Part, replica_of
 from .timing import with_start_timeout
-from .together import check_gpus, check_memory, check_names, offload_gib
+from .together import check_gpus, check_memory, check_names, check_taken, offload_gib
 from .types import LayoutChoice, Plan
 
 
@@ -104,7 +105,8 @@ def build_plans(
         plan = _plan(draft, placements[draft.request.name], topology, blocks)
         findings = (*plan.findings, *check_ports(plan, [*present, *plans]))
         plans.append(dataclasses.replace(plan, findings=findings))
-    memory = tuple(check_memory([*plans, *present], topology))
+    known = [*present, *(request.keep for request in requests if request.keep)]
+    memory = (*check_memory([*plans, *present], topology), *check_taken(plans, known, topology))
     if plans and memory:
         plans[0] = dataclasses.replace(plans[0], findings=(*plans[0].findings, *memory))
     stop_on_errors(dict.fromkeys(finding for plan in plans for finding in plan.findings))
@@ -217,10 +219,10 @@ class _Drafts:
 def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[int, int]) -> Plan:
     """Return the plan of one placed deployment."""
     request, deployment = draft.request, draft.request.deployment
-    before = request.keep.placement if request.keep else None
+    earlier = request.keep.placement if request.keep else None
     # Where nothing moves, what was found when the places were chosen still says why.
-    if before is not None and dataclasses.replace(placement, runner_up=before.runner_up) == before:
-        placement = before
+    if earlier and dataclasses.replace(placement, runner_up=earlier.runner_up) == earlier:
+        placement = earlier
     used = [key for share in placement.replicas for key in share.gpus]
     vram = _least_vram(topology, used)
     engines = Engines(deployment, request.architecture, draft.gpu_model, vram)
@@ -234,6 +236,16 @@ def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[
         for index, (share, recipe, need) in enumerate(
             zip(placement.replicas, draft.recipes, needs, strict=True)
         )
+    )
+    version, before = deployment.engine.version, request.keep
+    starts = [start_of(one, version, draft.gpu_model, topology.starts, before) for one in replicas]
+    needs = [
+        counted(need, start, topology.host, engines.given)
+        for need, start in zip(needs, starts, strict=True)
+    ]
+    replicas = tuple(
+        dataclasses.replace(one, kv_tokens=need.kv_tokens_per_engine)
+        for one, need in zip(replicas, needs, strict=True)
     )
     findings = dict.fromkeys(
         (
@@ -258,6 +270,7 @@ def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[
         gpu_model=draft.gpu_model,
         layouts=draft.choice,
         node=request.place.node if request.place else None,
+        measured=tuple(dict.fromkeys(start for start in starts if start is not None)),
         findings=tuple(findings),
     )
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote
@@ -102,6 +104,7 @@ def replica_of(deployment: Deployment, part: Part) -> Replica:
         env=env,
         argv=(deployment.engine.executable, *recipe.argv),
         reasons=tuple(reasons),
+        recipe=_digest(deployment, recipe, port),
         kv_tokens=part.needs.kv_tokens_per_engine,
         attention_backend=recipe.attention_backend,
         attention_reason=recipe.attention_reason,
@@ -109,6 +112,12 @@ def replica_of(deployment: Deployment, part: Part) -> Replica:
         master_port=None if part.place is None else meeting_port(port),
         start_timeout_seconds=deployment.limits.start_timeout_seconds,
     )
+
+
+def _digest(deployment: Deployment, recipe: Recipe, port: int) -> str:
+    engine, words = deployment.engine, [word for word in recipe.argv if word != str(port)]
+    text = json.dumps([engine.executable, engine.image, words, sorted(recipe.env.items())])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _resource(deployment: Deployment, part: Part) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..deployment import Deployment
 from ..documents import knowledge
+from ..engine.profiles import with_profile
 from ..findings import ApiaryError, Finding
 from ..topology.types import Topology
 from .check import plan_of
@@ -80,6 +81,27 @@ def check_memory(plans: Sequence[Plan], topology: Topology) -> Iterator[Finding]
             f" host has {total:.0f}: the kernel would end one of them",
             source=knowledge("host_memory.yml")["worker"]["source"],
         )
+
+
+def check_taken(
+    plans: Sequence[Plan], running: Sequence[Plan], topology: Topology
+) -> Iterator[Finding]:
+    """Say which GPUs others use so much of that engines would not get their share."""
+    ours = {key for plan in running for replica in plan.replicas for key in replica.gpus}
+    ours |= {key for start in topology.starts for key in start.gpus}
+    for plan in plans:
+        share = with_profile(plan.deployment).limits.gpu_memory_utilization
+        texts = [
+            f"{key} ({(gpu.vram_used_bytes or 0) / GIB:.1f} of {gpu.vram_bytes / GIB:.1f} GiB)"
+            for replica in plan.replicas
+            for key, gpu in ((key, topology.by_key[key]) for key in replica.gpus)
+            if key not in ours
+            and gpu.vram_bytes
+            and (gpu.vram_used_bytes or 0) > (1 - share) * gpu.vram_bytes
+        ]
+        if texts:
+            message = f"in use of GPUs: {', '.join(texts)}; engines want {share:g} of each"
+            yield Finding("PLAN-GPU-MEMORY", topology.host, message)
 
 
 def _held_gib(plan: Plan) -> float:

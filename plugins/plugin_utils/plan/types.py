@@ -14,6 +14,7 @@ from ..engine.types import Reason
 from ..findings import Finding
 from ..model.types import Architecture, Memory
 from ..placement.types import Placement
+from ..topology.types import Start
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Replica:
 
     ``kv_tokens`` is what its KV pool holds. ``attention_backend`` is what the engine will choose,
     by vLLM's own name, and ``attention_reason`` why; all None where that is not known.
+    ``recipe`` is a digest of what the engine computes with, whatever its place and port.
     ``internal_port`` is the first of a block that is its own (`ports.block_size`),
     ``master_port`` where the hosts of a replica over several meet.
     """
@@ -35,6 +37,7 @@ class Replica:
     argv: tuple[str, ...]
     reasons: tuple[Reason, ...]
     kv_tokens: int | None = None
+    recipe: str | None = None
     attention_backend: str | None = None
     attention_reason: Reason | None = None
     internal_port: int | None = None
@@ -108,7 +111,8 @@ class Plan:
 
     ``deployment`` is as it was asked for, ``layout`` what holds here, and ``layouts`` how an open
     one was chosen. ``memory`` is that of the first replica's engine, per host of all of them.
-    ``node`` is set where the replicas span hosts.
+    ``node`` is set where the replicas span hosts. ``measured`` are the figures of engines that
+    count in it in place of computed ones.
     """
 
     SCHEMA: ClassVar[str] = "apiary.plan/v1"
@@ -124,4 +128,5 @@ class Plan:
     gpu_model: str | None = None
     layouts: LayoutChoice | None = None
     node: Node | None = None
+    measured: tuple[Start, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -13,6 +13,7 @@ from typing import Any
 from ..documents import knowledge
 from ..engine.versions import order, parse_version
 from ..findings import Finding
+from ..plan.engines import argument
 from ..plan.types import Plan
 from ..slo import Limit
 from ..slo import slo as limits
@@ -65,16 +66,11 @@ def bounds(plans: Sequence[Plan], family: str) -> tuple[float, ...]:
 
 def _custom(argv: Sequence[str], flag: str) -> dict[str, list[float]]:
     """Return the bounds that a command line sets, by family; what is no JSON sets none."""
-    for index, word in enumerate(argv):
-        name, _equals, value = word.partition("=")
-        if name == flag:
-            text = value or next(iter(argv[index + 1 : index + 2]), "")
-            try:
-                arguments = json.loads(text)
-            except ValueError:
-                return {}
-            return arguments if isinstance(arguments, dict) else {}
-    return {}
+    try:
+        arguments = json.loads(argument(tuple(argv), flag) or "{}")
+    except ValueError:
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
 
 
 def _objective(

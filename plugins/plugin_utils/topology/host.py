@@ -19,7 +19,7 @@ from ..gpus import model_of
 from . import problems
 from .checks import check, listed
 from .observation import Observation
-from .readers import amd_smi, kernel_log, kfd, lspci, numactl, pci, rocm_smi, rocminfo
+from .readers import amd_smi, kernel_log, kfd, lspci, numactl, pci, rocm_smi, rocminfo, starts
 from .readers.cpus import disagreements, numa_nodes
 from .readers.lines import clean
 from .readers.marks import why_absent
@@ -76,7 +76,7 @@ def _topology(evidence: Evidence) -> Topology:
         problems.finding("TOPO-SOURCES-DISAGREE", host, text)
         for text in disagreements(nodes, parsed)
     )
-    return finished(
+    topology = finished(
         host,
         [kernel, *tools],
         bus=owned,
@@ -92,6 +92,7 @@ def _topology(evidence: Evidence) -> Topology:
             *_absent_tools(evidence),
         ],
     )
+    return dataclasses.replace(topology, starts=starts.parse(evidence.files))
 
 
 def evidence_of(bundle: Mapping[str, Any], name: str | None = None) -> Evidence:

@@ -50,6 +50,7 @@ class Device:
     virtual_function: bool | None = None
     driver: str | None = None
     vram_bytes: int | None = None
+    vram_used_bytes: int | None = None
     compute_partition: str | None = None
     memory_partition: str | None = None
     numa_affinity: int | None = None

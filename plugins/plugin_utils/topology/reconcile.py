@@ -26,7 +26,7 @@ _TOOLS = (amd_smi.NAME, rocm_smi.NAME)
 _TRUST: Mapping[str, Sequence[str]] = knowledge("sources.yml")["fields"]
 _NUMA: Sequence[Mapping[str, str]] = knowledge("sources.yml")["numa"]
 # Of a partition these describe the whole GPU, except in KFD.
-_OF_WHOLE_GPU = ("vram_bytes", "render_node", "card")
+_OF_WHOLE_GPU = ("vram_bytes", "vram_used_bytes", "render_node", "card")
 
 Reports = Sequence[tuple[str, object]]
 

@@ -46,6 +46,7 @@ class Gpu:
     card: str | None = None
     oam_id: int | None = None
     pci_path: tuple[str, ...] = ()
+    vram_used_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,23 @@ class NumaNode:
 
 
 @dataclass(frozen=True)
+class Start:
+    """What an engine on ``gpus`` measured of itself at its last start, at the Unix time ``at``.
+
+    ``recipe`` is that of its plan. It is the host's own word.
+    """
+
+    unit: str
+    at: int
+    engine_version: str
+    gpu_model: str
+    recipe: str
+    gpus: tuple[str, ...] = ()
+    kv_tokens: int | None = None
+    weights_bytes_per_gpu: int | None = None
+
+
+@dataclass(frozen=True)
 class Mark:
     """What in the host a finding is about; ``finding`` is its place in ``findings``, from 0."""
 
@@ -109,6 +127,7 @@ class Topology:
     sources: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = field(default=())
     marks: tuple[Mark, ...] = ()
+    starts: tuple[Start, ...] = ()
 
     def key(self, gpu: Gpu) -> str:
         """Return the GPU's key in links and placements: its BDF, `#partition` where shared."""

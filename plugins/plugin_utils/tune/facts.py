@@ -18,6 +18,7 @@ from ..topology.types import Topology
 from .types import Fact
 
 # A token looks up one row of an embedding; a vision tower is not read to decode.
+_MEASURED = ("kv_tokens_per_host", "weights_bytes_per_gpu")
 _NOT_READ = ("embedding", "vision")
 
 
@@ -27,6 +28,7 @@ def facts(plan: Plan, topology: Topology, workload: Workload) -> tuple[Fact, ...
     Where engines differ, figures per GPU or per engine are those of the first one.
     """
     sources = knowledge("tune.yml")["facts"]
+    measured = next((one.source for one in plan.findings if one.code == "FIT-MEASURED"), None)
     found: dict[str, float | None] = {
         "kv_tokens_per_host": plan.memory.kv_tokens_per_host,
         "weights_bytes_per_gpu": plan.memory.weights_bytes_per_gpu,
@@ -36,7 +38,12 @@ def facts(plan: Plan, topology: Topology, workload: Workload) -> tuple[Fact, ...
         **dict(_reduces(plan, topology)),
     }
     return tuple(
-        Fact(name, found[name] or 0, entry["unit"], entry["source"])
+        Fact(
+            name,
+            found[name] or 0,
+            entry["unit"],
+            (measured if name in _MEASURED else None) or entry["source"],
+        )
         for name, entry in sources.items()
         if found.get(name) is not None
     )

@@ -66,6 +66,19 @@ def test_content_is_verbatim(tmp_path):
     assert evidence.collect(absent, str(tmp_path))["files"][path] == "simd_count 1216\n\n  odd \n"
 
 
+def test_figures_of_engines_are_taken_and_nothing_that_their_account_points_to(tmp_path):
+    write(tmp_path, "/etc/shadow", "root:secret")
+    for unit in "abcd":
+        (tmp_path / "run/apiary" / unit).mkdir(parents=True)
+    write(tmp_path, "/run/apiary/a/figures.json", "{}")
+    (tmp_path / "run/apiary/b/figures.json").symlink_to(tmp_path / "etc/shadow")
+    os.mkfifo(tmp_path / "run/apiary/c/figures.json")
+    write(tmp_path, "/run/apiary/d/figures.json", "x" * 5000)
+    files = evidence.collect(absent, str(tmp_path))["files"]
+    found = {path[12]: text for path, text in files.items() if path.startswith("/run/apiary/")}
+    assert found == {"a": "{}", "c": "", "d": "x" * sources.RECORD_BYTES}
+
+
 def test_bytes_that_are_no_text_do_not_stop_it(tmp_path):
     write(tmp_path, "/sys/module/amdgpu/version", b"6.\xff10\n")
     assert evidence.collect(absent, str(tmp_path))["files"]["/sys/module/amdgpu/version"] == (

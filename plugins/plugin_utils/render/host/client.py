@@ -89,12 +89,17 @@ class Client:
             return Answer(0, f"no completion: {answer.body[:200]}")
         return answer
 
-    def load(self, seconds: float | None = None) -> Load | None:
-        """Return what the engine does; None where it doesn't answer."""
+    def metrics(self, seconds: float | None = None) -> str | None:
+        """Return the engine's page of metrics; None where it doesn't answer."""
         limits = self._life["watchdog"]
         answer = self.ask("GET", limits["metrics"], seconds or limits["answer_seconds"])
+        return answer.body if answer.status == 200 else None
+
+    def load(self, seconds: float | None = None) -> Load | None:
+        """Return what the engine does; None where it doesn't answer."""
+        page = self.metrics(seconds)
         try:
-            return read_load(answer.body, limits) if answer.status == 200 else None
+            return None if page is None else read_load(page, self._life["watchdog"])
         except (ValueError, IndexError):
             return None
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from ....module_utils.engine_causes import Cause, Causes
 from ....module_utils.finding import ApiaryError
@@ -29,9 +30,9 @@ class Ending:
         self._causes.see(line)
         self._figures.see(line)
 
-    def serves(self) -> None:
+    def serves(self, metrics: Callable[[], str | None]) -> None:
         """Take that the start is over: what was until now did not end it."""
-        self._figures.compare()
+        self._figures.compare(metrics)
         self._causes.clear()
 
     def died(self, code: str, message: str, served: bool, earlier: float = 0.0) -> ApiaryError:

@@ -9,10 +9,9 @@ The plan is read as it lies on the host, so that a figure that changes restarts 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ....module_utils.kfd import read
@@ -21,6 +20,7 @@ from .problems import replica_error
 
 # An engine names few attention backends; a log may have any number.
 MOST_NAMES, LINE = 8, 2000
+_LABEL = re.compile(r'\b(\w{1,60})="(\d{1,15})"')
 _CODES = {
     "weights_bytes_per_gpu": "REPLICA-PREDICTION-WEIGHTS",
     "kv_tokens": "REPLICA-PREDICTION-KV",
@@ -29,17 +29,17 @@ _CODES = {
 
 
 def planned(context: Context) -> dict[str, Any]:
-    """Return the plan's figures of this replica, its engine's release, GPU model and command."""
+    """Return the plan's figures of this replica, its engine's release, GPU model and recipe."""
     spec = context.spec
     try:
         plan = json.loads(read(context.root, "etc/apiary", spec.deployment, "plan.json"))
         replica, memory = plan["replicas"][spec.replica], plan["memory"]
-        words = [word for word in replica["argv"] if word != str(replica["port"])]
         alike = memory.get("gpus_per_engine") in (None, len(replica["gpus"]))
         return {
             "engine_version": plan["deployment"]["engine"]["version"],
             "gpu_model": plan.get("gpu_model"),
-            "recipe": hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16],
+            "uniform": _uniform(**memory),
+            "recipe": replica["recipe"],
             "planned": {
                 "weights_bytes_per_gpu": memory.get("weights_bytes_per_gpu") if alike else None,
                 "kv_tokens": replica.get("kv_tokens"),
@@ -48,6 +48,23 @@ def planned(context: Context) -> dict[str, Any]:
         }
     except (ValueError, LookupError, TypeError, AttributeError):
         return {"planned": {}}
+
+
+def _uniform(
+    sequence_length: int | None = None,
+    kv_bytes_per_token_per_gpu: int | None = None,
+    sequence_bytes_per_gpu: int | None = None,
+    **_others: Any,
+) -> bool:
+    """Return whether blocks of tokens are all that a KV cache has: no windows, no states."""
+    even = (sequence_length or 0) * (kv_bytes_per_token_per_gpu or 0)
+    return even > 0 and abs((sequence_bytes_per_gpu or 0) - even) <= 0.01 * even
+
+
+def _tokens(labels: dict[str, str], uniform: bool) -> int:
+    """Return the tokens that an engine's cache holds by its metric's labels; 0 where none tells."""
+    blocks = int(labels.get("num_gpu_blocks", 0)) * int(labels.get("block_size", 0))
+    return int(labels.get("kv_cache_size_tokens", 0)) or (blocks if uniform else 0)
 
 
 class Figures:
@@ -77,11 +94,20 @@ class Figures:
         if value not in names and len(names) < MOST_NAMES:
             names.append(value)
 
-    def compare(self) -> None:
-        """Record the figures, and report each that is not as planned."""
+    def compare(self, metrics: Callable[[], str | None]) -> None:
+        """Record the figures, and report each that is not as planned.
+
+        The engine's ``metrics`` have the KV tokens, too, which a log of fewer lines has not.
+        """
         self._patterns = {}  # what the log of a request may have is no figure
-        plan = planned(self._context)
-        self._context.record("figures.json", {**plan, "actual": self.actual})
+        plan, spec = planned(self._context), self._context.spec
+        uniform = plan.pop("uniform", False)
+        if "kv_tokens" not in self.actual:
+            for line in re.findall(self._facts["metrics"], metrics() or ""):
+                tokens = _tokens(dict(_LABEL.findall(line)), uniform)
+                if tokens:
+                    self._take("kv_tokens", self._entries["kv_tokens"], str(tokens))
+        self._context.record("figures.json", {**plan, "gpus": spec.gpus, "actual": self.actual})
         for code, message in self._differences(plan["planned"]):
             self._context.report(replica_error(code, message))
 

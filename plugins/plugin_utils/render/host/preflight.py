@@ -146,6 +146,20 @@ def wait_memory(context: Context) -> None:
         context.pause(limits["poll_seconds"])
 
 
+def check_share(context: Context, command: list[str]) -> None:
+    """Report a gpu_memory_utilization above what is free: vLLM refuses to start with it."""
+    given = re.search(r" --gpu-memory-utilization[ =](\d?\.?\d{1,9})(?: |$)", " ".join(command))
+    lacking = []
+    for key in context.spec.gpus if given else ():
+        used = gpus.used_bytes(key, context.root)
+        total = gpus.device_file(key, "mem_info_vram_total", context.root)
+        if given and used and total.isdigit() and used > (1 - float(given[1])) * int(total):
+            lacking.append(f"{key} ({used / 2**30:.1f} of {int(total) / 2**30:.1f} GiB in use)")
+    if given and lacking:
+        message = f"engines want {given[1]} of each GPU's memory: {', '.join(lacking)}"
+        context.report(replica_error("REPLICA-GPU-SHARE", message))
+
+
 def _holders(context: Context, keys: set[str]) -> str:
     host = gpus.gpus_of_host(context.root)
     ids = {host[key].gpu_id for key in keys if key in host}

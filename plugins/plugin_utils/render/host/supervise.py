@@ -49,6 +49,7 @@ class Supervisor:
         for check in preflight.inside(context):
             check(context)
             context.pause(0)
+        preflight.check_share(context, self._command)
         keys = preflight.check_isolation(context)
         self._tell(keys)
         secrets = self._secrets()
@@ -80,7 +81,7 @@ class Supervisor:
             prober.start()
             self._start(engine, phases, agent)
             phases.watching = False
-            self._ending.serves()
+            self._ending.serves(client.metrics)
             serving = True
             self._serve(engine, client, agent)
         except StoppedError:

@@ -128,6 +128,7 @@ def _device(
         device_id=device_id,
         virtual_function=True if "physfn" in pointed else virtual,
         vram_bytes=natural(values.get("mem_info_vram_total")) or None,
+        vram_used_bytes=natural(values.get("mem_info_vram_used")),
         compute_partition=compute,
         memory_partition=memory,
         numa_affinity=natural(values.get("numa_node")),

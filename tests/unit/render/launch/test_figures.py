@@ -12,6 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.figure
     Figures,
     planned,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import starts
 
 from support.patterns import MOST, applied, grows, worst_texts
 
@@ -28,14 +29,20 @@ backends: ['ROCM_ATTN'].
 """
 
 
-def on_host(context, weights=None, **replica):
+def on_host(context, weights=None, windows=0, **replica):
     """Have the host hold a plan with these figures."""
-    words = ["vllm", "serve", "/srv/m", "--port", "8000"]
-    one = {"unit": "apiary-d-0.service", "port": 8000, "gpus": ["a"], "argv": words, **replica}
+    one = {"unit": "apiary-d-0.service", "port": 8000, "gpus": ["a"], "recipe": "0123456789abcdef"}
+    one |= replica
     plan = {
         "deployment": {"engine": {"version": "0.33.0"}},
         "gpu_model": "MI325X",
-        "memory": {"weights_bytes_per_gpu": weights, "gpus_per_engine": 1},
+        "memory": {
+            "weights_bytes_per_gpu": weights,
+            "gpus_per_engine": 1,
+            "sequence_length": 1000,
+            "kv_bytes_per_token_per_gpu": 64,
+            "sequence_bytes_per_gpu": 64000 + windows,
+        },
         "replicas": [one],
     }
     path = Path(context.root, "etc/apiary/d/plan.json")
@@ -44,7 +51,7 @@ def on_host(context, weights=None, **replica):
     return path
 
 
-def compared(make_context, tmp_path, log=LOG, **figures):
+def compared(make_context, tmp_path, log=LOG, page=None, **figures):
     context = make_context({"RUNTIME_DIRECTORY": str(tmp_path)})
     on_host(context, **figures)
     reported = []
@@ -52,7 +59,7 @@ def compared(make_context, tmp_path, log=LOG, **figures):
     measured = Figures(context)
     for line in log.splitlines():
         measured.see(line)
-    measured.compare()
+    measured.compare(lambda: page)
     # Of a request's text, later.
     measured.see(f"{TOOK} 99 GiB memory")
     assert measured.actual.get("weights_bytes_per_gpu", 0) < 99 * 2**30
@@ -95,6 +102,62 @@ def test_without_lines_nothing_is_off(make_context, tmp_path):
     assert compared(make_context, tmp_path, log="", kv_tokens=5)[0] == []
 
 
+PAGE = """\
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{block_size="16",kv_cache_size_tokens="%s",num_gpu_blocks="100"} 1.0
+vllm:num_requests_running{engine="0"} 0.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "windows", "expected"),
+    [("None", 0, 1600), ("None", 9000, None), ("1500", 9000, 1500), ("9" * 400, 9000, None)],
+)
+def test_metrics_have_the_tokens_that_a_log_has_not(
+    make_context, tmp_path, tokens, windows, expected
+):
+    """Blocks are tokens only where all layers keep all of them."""
+    _reported, facts = compared(
+        make_context, tmp_path, log="", page=PAGE % tokens, windows=windows, kv_tokens=1600
+    )
+    assert facts["actual"].get("kv_tokens") == expected
+
+
+def test_what_the_log_has_counts_before_metrics(make_context, tmp_path):
+    _reported, facts = compared(make_context, tmp_path, page=PAGE % "1500")
+    assert facts["actual"]["kv_tokens"] == 1305792
+
+
+def test_the_controller_reads_what_was_recorded(make_context, tmp_path):
+    compared(make_context, tmp_path, kv_tokens=1)
+    text = (tmp_path / "figures.json").read_text().replace('"gpus": []', '"gpus": ["0000:05:00.0"]')
+    path = "/run/apiary/apiary-d-0.service/figures.json"
+    (start,) = starts.parse({path: text})
+    assert (start.unit, start.engine_version, start.kv_tokens) == (
+        "apiary-d-0.service",
+        "0.33.0",
+        1305792,
+    )
+    assert start.gpus == ("0000:05:00.0",)
+    whole = json.loads(text)
+    for change in (
+        {"at": -1},
+        {"at": True},
+        {"recipe": "x"},
+        {"gpu_model": None},
+        {"engine_version": ["0"]},
+        {"actual": 5},
+        {"gpus": 1},
+        {"gpus": [1]},
+    ):
+        assert starts.parse({path: json.dumps(whole | change)}) == ()
+    for hostile in ("", "[]", "[" * 100_000, "1" * 5000, "null"):
+        assert starts.parse({path: hostile}) == ()
+    odd = whole | {"actual": {"kv_tokens": 10**30, "weights_bytes_per_gpu": "1"}}
+    (start,) = starts.parse({path: json.dumps(odd)})
+    assert (start.kv_tokens, start.weights_bytes_per_gpu) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [
@@ -111,16 +174,6 @@ def test_backends_have_the_names_of_plans(make_context, tmp_path, line, name):
     assert facts["actual"].get("attention_backend") == ([name] if name else None)
 
 
-def test_replicas_of_one_recipe_share_its_digest(make_context):
-    context = make_context()
-    path = on_host(context)
-    digest = planned(context)["recipe"]
-    path.write_text(path.read_text().replace("8000", "8001"))
-    assert planned(context)["recipe"] == digest
-    path.write_text(path.read_text().replace("/srv/m", "/srv/n"))
-    assert planned(context)["recipe"] != digest
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"replicas": []}', '{"replicas": [1]}'])
 def test_a_damaged_plan_has_no_figures(make_context, text):
     context = make_context()
@@ -133,3 +186,6 @@ def test_patterns_are_linear(life):
         for maker in worst_texts(entry["pattern"], 0):
             growth = grows(applied(entry["pattern"], 0, "search"), maker)
             assert growth is None or growth < MOST
+    for maker in worst_texts(life["figures"]["metrics"], 0):
+        growth = grows(applied(life["figures"]["metrics"], 0, "search"), maker)
+        assert growth is None or growth < MOST

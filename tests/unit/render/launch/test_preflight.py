@@ -111,6 +111,17 @@ def test_memory_that_stays_in_use_names_its_holder(root, make_context, life):
     assert "0000:05:00.0 (8.4 GiB) is in use by process 4711 (VLLM::Worker_TP)" in str(found)
 
 
+@pytest.mark.parametrize(("words", "told"), [("--gpu-memory-utilization 0.99", 1), ("", 0)])
+def test_a_share_above_what_is_free_is_reported(root, make_context, words, told):
+    (root / "sys/bus/pci/devices" / BDF / "mem_info_vram_total").write_text(f"{10**10}\n")
+    context, reported = make_context(gpus=(BDF,)), []
+    context.report = lambda refusal: reported.extend(refusal.findings)
+    preflight.check_share(context, ["vllm", "serve", "/m", *words.split()])
+    preflight.check_share(context, ["vllm", "serve", "/m", "--gpu-memory-utilization=0.9"])
+    assert [one.code for one in reported] == ["REPLICA-GPU-SHARE"] * told
+    assert not told or "0.99 of each GPU's memory: 0000:05:00.0 (0.3 of 9.3" in reported[0].message
+
+
 def test_a_wait_ends_with_the_order_to_stop(make_context):
     context = make_context()
     context.stopping = True
