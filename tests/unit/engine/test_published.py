@@ -19,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known, read_config
 
 from engine.models import published
+from engine.odd import NVFP4_EXPERTS
 
 CONFIGS = published()
 GEMMA = "google/gemma-4-26B-A4B"
@@ -154,6 +155,29 @@ def test_weights_without_a_kernel_are_refused():
     }
     changes = {"quantization_config": mixed}
     assert rules_of(asked(HYBRID, "0.33.0", changes=changes)) == {"VLLM-NVFP4-W4A16"}
+
+
+@pytest.mark.parametrize(
+    ("version", "rules"),
+    [("0.22.1", set()), ("0.23.0", {"VLLM-NVFP4-W4A16"}), ("0.25.1", {"VLLM-NVFP4-W4A16"})],
+)
+def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, rules):
+    layers = {"model.layers.0.mlp.up_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16}}
+    mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+    changes = {"quantization_config": mixed | {"quantized_layers": layers}}
+    assert rules_of(asked(HYBRID, version, changes=changes)) & {"VLLM-NVFP4-W4A16"} == rules
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.23.0", True), ("0.25.1", False)])
+def test_mimo_has_no_sinks_before_its_triton_backend(version, refused):
+    found = rules_of(asked(MIMO, version, args={"trust-remote-code": True}))
+    assert ("VLLM-DIFFKV-SINKS" in found) is refused
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.25.1", True), ("0.28.0", False)])
+def test_clamped_nvfp4_experts_have_no_kernel_before_0_28(version, refused):
+    found = rules_of(asked(V4, version, changes={"quantization_config": NVFP4_EXPERTS}))
+    assert ("VLLM-NVFP4-CLAMPED" in found) is refused
 
 
 def test_mamba_groups_are_split_or_there_is_one():

@@ -26,8 +26,6 @@ import upstream_page  # noqa: E402
 import vllm_recipes  # noqa: E402
 
 RELEASE = knowledge("vllm/recipes.yml")["version"]
-# A rule that is too strict: see the issue on engine knowledge.
-TOO_STRICT = {"XiaomiMiMo/MiMo-V2-Flash": {"VLLM-ATTENTION-SPLIT"}}
 
 
 def test_the_recipes_are_those_of_a_known_release():
@@ -45,7 +43,7 @@ def test_a_verified_recipe_is_planned_and_its_differences_are_explained(model):
     if made is None:
         return
     refused = {item.rule for item in made.refused} - {"VLLM-REMOTE-CODE"}
-    assert refused <= TOO_STRICT.get(model, set())
+    assert refused == set()
     mine = upstream_page.settings(made.recipe.argv[2:], made.recipe.env, RELEASE)
     assert all(row[-1] for row in upstream_page.differences(theirs, mine))
     parser = theirs.flags.get("tool_call_parser")
