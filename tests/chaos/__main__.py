@@ -57,13 +57,14 @@ def prepared() -> Fleet:
 
 def parts(fleet: Fleet) -> Parts:
     """Return what can break in a lab."""
-    return Parts(
-        replica=tuple(replica.name for replica in fleet.replicas),
-        gpu=tuple(fleet.named("gpu_hosts")),
-        router=tuple(fleet.routers),
-        monitor=tuple(fleet.named("monitoring")),
-        storage=tuple(fleet.named("storage")),
-    )
+    return {
+        "replica": tuple(replica.name for replica in fleet.replicas),
+        "gpu": tuple(fleet.named("gpu_hosts")),
+        "router": tuple(fleet.routers),
+        "monitor": tuple(fleet.named("monitoring")),
+        "storage": tuple(fleet.named("storage")),
+        "fleet": ("fleet",),
+    }
 
 
 def calm_start(fleet: Fleet) -> float:

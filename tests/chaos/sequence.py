@@ -11,7 +11,7 @@ without one, and in which order they come is the seed's.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,21 +59,8 @@ KINDS: dict[str, Kind] = {
 }
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The names of what can break."""
-
-    replica: tuple[str, ...]
-    gpu: tuple[str, ...]
-    router: tuple[str, ...]
-    monitor: tuple[str, ...] = ()
-    storage: tuple[str, ...] = ()
-    fleet: tuple[str, ...] = ("fleet",)
-
-    def of(self, kind: str) -> tuple[str, ...]:
-        """Return what a kind of fault may befall."""
-        names: tuple[str, ...] = getattr(self, KINDS[kind].on)
-        return names
+# The names of what can break, by what they are.
+Parts = Mapping[Part, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -95,13 +82,13 @@ def steps(seed: int, parts: Parts, kinds: tuple[str, ...] = tuple(KINDS)) -> Ite
     """Yield the faults of a seed, without end; another seed yields others."""
     # Not `shuffle` and `choice`: what they draw may differ between versions of Python.
     chance = random.Random(seed).random
-    possible = [kind for kind in kinds if parts.of(kind)]
+    possible = [kind for kind in kinds if parts.get(KINDS[kind].on)]
     number = 0
     while possible:
         deck = [kind for kind in possible for _ in range(KINDS[kind].count)]
         while deck:
             kind = deck.pop(int(chance() * len(deck)))
-            names, (least, most) = parts.of(kind), KINDS[kind].seconds
+            names, (least, most) = parts[KINDS[kind].on], KINDS[kind].seconds
             part = names[int(chance() * len(names))]
             number += 1
             yield Step(number, kind, part, round(least + chance() * (most - least), 1), chance())

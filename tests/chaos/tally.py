@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,9 +42,35 @@ def lost(broken: Broken, report: Report, moment: Moment) -> list[str]:
     )
 
 
-def counted(steps: Iterable[Ended]) -> Counter[str]:
-    """Return how many requests of steps came out how."""
-    return Counter(outcome.kind for one in steps for outcome in one.report.outcomes)
+@dataclass(frozen=True)
+class Sums:
+    """What some steps come to."""
+
+    steps: tuple[Ended, ...]
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Return how many requests came out how."""
+        counts = Counter(outcome.kind for one in self.steps for outcome in one.report.outcomes)
+        return {kind: counts[kind] for kind in OUTCOMES}
+
+    @property
+    def slowest(self) -> Ended | None:
+        """Return the step after which it took longest until all was whole again, if it was."""
+        whole = (one for one in self.steps if one.recovered is not None)
+        return max(whole, key=lambda one: one.recovered or 0, default=None)
+
+    def row(self, name: str) -> tuple[str, ...]:
+        never = any(one.recovered is None for one in self.steps)
+        longest = self.slowest.recovered if self.slowest else 0
+        return (
+            name,
+            str(len(self.steps)),
+            str(sum(self.outcomes.values())),
+            *map(str, self.outcomes.values()),
+            "never" if never else f"{longest:.0f} s",
+            str(sum(len(one.problems) for one in self.steps)),
+        )
 
 
 @dataclass
@@ -64,37 +89,40 @@ class Tally:
         """Return how to see it again, as far as it came."""
         return f"make chaos SEED={self.seed} STEPS={len(self.ended)}"
 
+    def by_kind(self) -> dict[str, Sums]:
+        kinds = sorted({one.step.kind for one in self.ended})
+        return {
+            kind: Sums(tuple(one for one in self.ended if one.step.kind == kind)) for kind in kinds
+        }
+
     def document(self) -> dict[str, Any]:
         """Return the run as --json has it."""
-        losses: dict[str, Counter[str]] = {}
-        for one in self.ended:
-            counts = Counter(outcome.kind for outcome in one.report.failed)
-            losses.setdefault(one.step.kind, Counter()).update(counts)
-        recovered = [one for one in self.ended if one.recovered is not None]
-        longest = max(recovered, key=lambda one: one.recovered or 0, default=None)
-        outcomes = counted(self.ended)
+        everything, by_kind = Sums(tuple(self.ended)), self.by_kind()
+        losses = {
+            kind: {how: count for how, count in sums.outcomes.items() if count and how != "ok"}
+            for kind, sums in by_kind.items()
+        }
+        slowest = everything.slowest
         return {
             "seed": self.seed,
             "steps": len(self.ended),
-            "faults": dict(sorted(Counter(one.step.kind for one in self.ended).items())),
+            "faults": {kind: len(sums.steps) for kind, sums in by_kind.items()},
             "families": dict(Counter(KINDS[one.step.kind].family for one in self.ended)),
-            "requests": sum(outcomes.values()),
-            "outcomes": {kind: outcomes[kind] for kind in OUTCOMES},
-            "losses": {kind: dict(counts) for kind, counts in sorted(losses.items()) if counts},
+            "requests": sum(everything.outcomes.values()),
+            "outcomes": everything.outcomes,
+            "losses": {kind: counts for kind, counts in losses.items() if counts},
             "longest_recovery": None
-            if longest is None
-            else {"seconds": round(longest.recovered or 0, 1), "step": str(longest.step)},
+            if slowest is None
+            else {"seconds": round(slowest.recovered or 0, 1), "step": str(slowest.step)},
             "problems": [{"step": str(step), "problem": what} for step, what in self.problems],
             "replay": self.replay,
         }
 
     def table(self) -> str:
         """Return the run for a person: a line for each kind of fault, then the sums."""
-        head = ("fault", "times", "requests", *OUTCOMES, "longest recovery", "problems")
-        rows = [head]
-        for kind in sorted({one.step.kind for one in self.ended}):
-            rows.append(self._row(kind, [one for one in self.ended if one.step.kind == kind]))
-        rows.append(self._row("all", self.ended))
+        rows = [("fault", "times", "requests", *OUTCOMES, "longest recovery", "problems")]
+        rows += [sums.row(kind) for kind, sums in self.by_kind().items()]
+        rows.append(Sums(tuple(self.ended)).row("all"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -102,16 +130,3 @@ class Tally:
         ]
         lines += [f"step {step}: {problem}" for step, problem in self.problems]
         return "\n".join([*lines, f"seed {self.seed}; again: {self.replay}"])
-
-    def _row(self, name: str, chosen: list[Ended]) -> tuple[str, ...]:
-        outcomes = counted(chosen)
-        longest = max((one.recovered or 0 for one in chosen), default=0)
-        never = any(one.recovered is None for one in chosen)
-        return (
-            name,
-            str(len(chosen)),
-            str(sum(outcomes.values())),
-            *(str(outcomes[kind]) for kind in OUTCOMES),
-            "never" if never else f"{longest:.0f} s",
-            str(sum(len(one.problems) for one in chosen)),
-        )

@@ -12,19 +12,20 @@ import pytest
 
 from chaos.__main__ import main, recovery, run
 from chaos.faults import Broken, Faults
-from chaos.sequence import KINDS, Parts, Step, steps
+from chaos.sequence import KINDS, Step, steps
 from chaos.tally import Ended, Tally, lost
 from loss.exchange import Outcome
 from loss.load import Report
 from loss.moment import Moment
 
-PARTS = Parts(
-    replica=("gpu-001-0", "gpu-001-1", "gpu-002-0", "gpu-002-1"),
-    gpu=("gpu-001", "gpu-002"),
-    router=("router-001", "router-002"),
-    monitor=("monitor-001",),
-    storage=("storage-001",),
-)
+PARTS = {
+    "replica": ("gpu-001-0", "gpu-001-1", "gpu-002-0", "gpu-002-1"),
+    "gpu": ("gpu-001", "gpu-002"),
+    "router": ("router-001", "router-002"),
+    "monitor": ("monitor-001",),
+    "storage": ("storage-001",),
+    "fleet": ("fleet",),
+}
 DECK = sum(kind.count for kind in KINDS.values())
 
 
@@ -61,13 +62,13 @@ def test_every_step_befalls_what_its_kind_may_for_as_long_as_it_may():
         least, most = KINDS[step.kind].seconds
         assert least <= step.seconds <= most
         assert 0 <= step.chance < 1
-        assert step.part in PARTS.of(step.kind)
+        assert step.part in PARTS[KINDS[step.kind].on]
     befallen = {step.part for step in some(3, 20 * DECK)}
-    assert befallen >= {*PARTS.replica, *PARTS.gpu, *PARTS.router}
+    assert befallen >= {*PARTS["replica"], *PARTS["gpu"], *PARTS["router"]}
 
 
 def test_what_a_lab_lacks_is_not_broken():
-    lean = Parts(replica=("gpu-001-0",), gpu=("gpu-001",), router=("router-001",))
+    lean = {part: PARTS[part][:1] for part in ("replica", "gpu", "router", "fleet")}
     kinds = {step.kind for step in itertools.islice(steps(1, lean), 3 * DECK)}
     assert kinds == {name for name, kind in KINDS.items() if kind.on not in ("monitor", "storage")}
 
