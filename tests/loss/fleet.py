@@ -185,7 +185,7 @@ class Fleet:
             **self.command(name, *options),
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=1800,
             check=False,
         )
         if done.returncode != 0:
