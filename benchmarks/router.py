@@ -132,6 +132,17 @@ def milliseconds(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+def chat(size: int) -> str:
+    """Return a chat of about so many bytes: turns of code, which has many quotes to escape."""
+    turn = 'if name == "main":\n    print("it says \\"yes\\"", sys.argv[1:])\n' * 12
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    while len(json.dumps(messages)) < size:
+        role = "user" if messages[-1]["role"] == "assistant" else "assistant"
+        room = size - len(json.dumps(messages))
+        messages.append({"role": role, "content": turn[:room]})
+    return json.dumps({"model": "org/model", "messages": messages, "stream": True})
+
+
 def load(
     place: Path,
     case: str,
@@ -142,14 +153,15 @@ def load(
     headers: dict[str, str],
 ) -> Row:
     """Ask by wrk for some seconds, each request on a connection of its own as the router has it."""
-    script = place / "ask.lua"
+    script, asked = place / "ask.lua", place / "body.json"
+    asked.write_text(chat(body))
     lines = [f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items()]
     script.write_text(
-        f'wrk.method = "POST"\nwrk.body = string.rep("x", {body})\n' + "\n".join(lines)
+        f'wrk.method = "POST"\nwrk.body = io.open("{asked}"):read("*a")\n' + "\n".join(lines)
     )
     command = ["taskset", "-c", OTHER_CORE, "wrk", "-t", "1", "-c", str(clients)]
     command += ["-d", str(seconds), "--latency", "-s", str(script)]
-    command.append(f"http://127.0.0.1:{port}/v1/completions")
+    command.append(f"http://127.0.0.1:{port}/v1/chat/completions")
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     p50, p99 = (milliseconds(printed(rf"^\s+{name}%\s+(\S+)", said)[1]) for name in ("50", "99"))
     rate = float(printed(r"Requests/sec:\s+([\d.]+)", said)[1])
@@ -163,17 +175,17 @@ def requests_of(row: Row, seconds: int) -> float:
 
 async def measure(count: int, seconds: int) -> list[Row]:
     """Return a row for each case, number of clients and size of body."""
-    json_keys = Affinity(keys=("header:X-Session-Id", "json:user"))
     digest = hashlib.sha256(_KEY.encode()).hexdigest()
     plain = RouterSettings(threads=1)
+    headers_only = replace(plain, affinity=Affinity(keys=("header:X-Session-Id",)))
     cases = {
-        "no session": (plain, {}),
-        "session": (plain, {"X-Session-Id": "benchmark"}),
-        "session, key": (
+        "no session": (headers_only, {}),
+        "session, header": (plain, {"X-Session-Id": "benchmark"}),
+        "session, header, API key": (
             replace(plain, keys=(ApiKey("benchmark", digest, 100_000_000),)),
             {"X-Session-Id": "benchmark", "Authorization": f"Bearer {_KEY}"},
         ),
-        "body looked into": (replace(plain, affinity=json_keys), {}),
+        "session, prompt": (plain, {}),
     }
     rows = []
     with tempfile.TemporaryDirectory(prefix="router-") as directory:

@@ -137,7 +137,7 @@ def test_the_first_key_that_a_request_has_counts(place):
     assert len(set().union(*found)) > 1
 
 
-def test_a_body_too_large_to_look_into_is_served_without_a_session(place):
+def test_what_is_beyond_the_head_of_a_body_names_no_session(place):
     settings = RouterSettings(
         affinity=Affinity(keys=("json:user",), json_bytes=16384), health=QUICK
     )
@@ -145,7 +145,7 @@ def test_a_body_too_large_to_look_into_is_served_without_a_session(place):
     async def scenario():
         async with serving(place, 3, settings=settings) as (_replicas, [router]):
             client = Client(router.port)
-            asked = {"user": "a", "prompt": "x" * 3_000_000}
+            asked = {"prompt": "x" * 3_000_000, "user": "a"}
             answers = [await client.ask(asked) for _number in range(12)]
             client.close()
             return answers

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -76,7 +76,7 @@ def _templates() -> jinja2.Environment:
 
 
 def _chooser(settings: RouterSettings) -> str:
-    affinity = settings.affinity
+    affinity, facts = settings.affinity, knowledge("router.yml")
     return (
         _templates()
         .get_template("haproxy.lua.j2")
@@ -84,7 +84,10 @@ def _chooser(settings: RouterSettings) -> str:
             session=SESSION,
             share=affinity.free_percent / 100,
             factor=affinity.balance_percent / 100,
-            candidates=knowledge("router.yml")["chooser"]["candidates"],
+            candidates=facts["chooser"]["candidates"],
+            fields=[key[len("json:") :] for key in affinity.keys if key.startswith("json:")],
+            prompt="prompt" in affinity.keys,
+            **facts["sessions"],
         )
     )
 
@@ -116,7 +119,7 @@ def _configuration(router: Router) -> str:
             idle_close=since(
                 settings.version, facts["versions"]["idle_close_on_response"]["since"]
             ),
-            session_rule=lambda key: _session_rule(key, settings),
+            session_rules=tuple(_session_rules(settings)),
             log_format=lambda pool: _log_format(pool, settings.tracing is not None),
             tracing=settings.tracing,
             traceparent=knowledge("tracing.yml")["traceparent"],
@@ -170,23 +173,30 @@ def _body(entry: Mapping[str, Any], settings: RouterSettings) -> str:
     return text
 
 
-def _session_rule(key: str, settings: RouterSettings) -> str:
-    """Return the rules that take a session from one place, unless an earlier place had one."""
-    kind, _colon, name = key.partition(":")
-    unless = f"!{{ req.fhdr({SESSION}) -m found }}"
-    source = {
-        "header": f"req.fhdr({name})",
-        "cookie": f"req.cook({name})",
-        "json": f"req.body,json_query('$.{name}')",
-        # A client has all of an IPv6 network of 64 bits to itself.
-        "address": "src,ipmask(32,64)",
-    }[kind]
-    # Looked for in no larger body, which would be read twice.
-    small = f"{{ req.body_size le {settings.affinity.json_bytes} }}"
-    conditions = {"address": unless, "json": f"{unless} {small} {{ {source} -m reg . }}"}
-    when = conditions.get(kind, f"{unless} {{ {source} -m reg . }}")
-    # Hashed: a text of the body could hold a line feed, and a session is nobody else's business.
-    return f"    http-request set-header {SESSION} %[{source},xxh64] if {when}"
+def _session_rules(settings: RouterSettings) -> Iterator[str]:
+    """Yield the rules that name a request's session: the first of the keys that it has.
+
+    What is sought in the body is sought once, where the first of such keys stands.
+    """
+    affinity, looked = settings.affinity, False
+    unless = "!{ var(txn.session) -m reg . }"
+    for key in affinity.keys:
+        kind, _colon, name = key.partition(":")
+        if kind in ("json", "prompt"):
+            if looked:
+                continue
+            looked = True
+            paths = " ".join(knowledge("router.yml")["sessions"]["paths"])
+            head = f"req.body,bytes(0,{affinity.json_bytes})"
+            yield f"set-var(txn.head) {head} if {unless} {{ path -m str {paths} }}"
+            yield "set-var(txn.session) lua.apiary_session if { var(txn.head) -m found }"
+            yield "unset-var(txn.head)"
+        elif kind == "address":
+            # A client has all of an IPv6 network of 64 bits to itself.
+            yield f"set-var(txn.session) src,ipmask(32,64) if {unless}"
+        else:
+            source = {"header": f"req.fhdr({name})", "cookie": f"req.cook({name})"}[kind]
+            yield f"set-var(txn.session) {source} if {unless} {{ {source} -m reg . }}"
 
 
 def _log_format(pool: Pool, traced: bool) -> str:

@@ -122,9 +122,9 @@ def _keys(settings: RouterSettings) -> Iterator[Finding]:
     facts = knowledge("router.yml")["keys"]
     for key in settings.affinity.keys:
         kind, _colon, name = key.partition(":")
-        shape = {"json": facts["field"], "address": ""}.get(kind, facts["name"])
+        shape = {"json": facts["field"], "prompt": "", "address": ""}.get(kind, facts["name"])
         if kind not in facts["kinds"] or not re.fullmatch(shape, name, re.ASCII):
-            expected = "header:NAME, cookie:NAME, json:FIELD or address"
+            expected = "header:NAME, cookie:NAME, json:FIELD, prompt or address"
             yield _bad("affinity.keys", key, expected)
     for entry in settings.keys:
         if not _matches("key", entry.name):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ..documents import knowledge
 from ..findings import Finding
 
 
@@ -55,13 +56,16 @@ class Affinity:
     """What keeps a session on its replica, and how uneven that may make them.
 
     ``keys`` are looked at in order, the first that a request has counts: `header:NAME`,
-    `cookie:NAME`, `json:FIELD` (of the request's body) and `address` (the client's).
+    `cookie:NAME`, `json:FIELD` (of the request's body), `prompt` (all that a conversation says up
+    to the end of its first user message) and `address` (the client's).
     A session leaves its replica for the next one where that has more requests than
     ``balance_percent`` of the average, and more than ``free_percent`` of its concurrency: few
-    requests are never too many. ``json_bytes`` is how much of a body a `json:` key is sought in.
+    requests are never too many. ``json_bytes`` is how much of a body `json:` and `prompt` look at.
     """
 
-    keys: tuple[str, ...] = ("header:X-Session-Id", "header:X-Session-Affinity", "cookie:session")
+    keys: tuple[str, ...] = field(
+        default_factory=lambda: tuple(knowledge("router.yml")["sessions"]["default"])
+    )
     balance_percent: int = 125
     free_percent: int = 25
     json_bytes: int = 262144

@@ -57,9 +57,10 @@ def test_every_place_is_where_the_role_puts_files():
 
 
 def test_a_body_is_looked_into_only_where_that_is_asked_for():
-    assert "req.body," not in configuration(RouterSettings())
-    text = configuration(RouterSettings(affinity=Affinity(keys=("json:user",), json_bytes=65536)))
-    assert text.count("{ req.body_size le 65536 }") == 1
+    keys = ("header:X-Session-Id", "json:user", "prompt")
+    assert "req.body," not in configuration(RouterSettings(affinity=Affinity(keys=keys[:1])))
+    text = configuration(RouterSettings(affinity=Affinity(keys=keys, json_bytes=65536)))
+    assert text.count("req.body,bytes(0,65536)") == 1
 
 
 def test_the_buffer_has_room_for_the_largest_request_and_what_is_before_it():
@@ -80,7 +81,7 @@ def test_the_buffer_has_room_for_the_largest_request_and_what_is_before_it():
 
 
 def test_without_keys_nobody_is_asked_for_one():
-    assert "Authorization" not in configuration(RouterSettings())
+    assert "invalid_api_key" not in configuration(RouterSettings())
     assert "apiary-keys" not in configuration(RouterSettings())
     one = configuration(RouterSettings(keys=(ApiKey("a", "a" * 64),)))
     # Nobody else is there to leave room for.
@@ -97,7 +98,7 @@ def test_an_address_has_a_quarter_of_the_connections_unless_somebody_says():
 def test_keys_are_tried_in_their_order():
     keys = ("cookie:b", "address", "header:A")
     text = configuration(RouterSettings(affinity=Affinity(keys=keys)))
-    rules = re.findall(r"set-header X-Apiary-Session %\[(\S+),xxh64\]", text)
+    rules = re.findall(r"set-var\(txn.session\) (\S+) if", text)
     assert rules == ["req.cook(b)", "src,ipmask(32,64)", "req.fhdr(A)"]
 
 
