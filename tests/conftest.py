@@ -24,7 +24,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 gc.set_threshold(50_000, 20, 20)
 
 # What is slow on a loaded machine is not wrong.
-settings.register_profile("apiary", deadline=None, max_examples=40)
+settings.register_profile("apiary", deadline=None, max_examples=20)
 settings.register_profile("night", deadline=None, max_examples=300)
 settings.load_profile("apiary")
 

@@ -79,8 +79,16 @@ STAGES = {
         _pytest("killed", "faults", "-m=night"),
         _pytest("chaos-seeds", "chaos", "-m=night"),
         _pytest("doubles", "doubles", "-n=auto"),
-        _pytest("property", "property", "--hypothesis-profile=night", "-n=auto"),
-        _pytest("packaging", "packaging", "unit/hostile", "-m=night"),
+        # With more examples than CI's, wherever they are, and what is of the night beside them.
+        _pytest(
+            "property",
+            "property",
+            "unit",
+            "-m=hypothesis or night",
+            "--hypothesis-profile=night",
+            "-n=auto",
+        ),
+        _pytest("packaging", "packaging", "-m=night"),
     )
 }
 # Phases in order; what keeps the cores busiest, loss and faults, is not beside one another.
