@@ -33,10 +33,10 @@ def configuration(settings, case="default"):
 def test_golden(golden, case):
     for path, file in rendered(routers()[case]).items():
         name = path.rpartition("/")[2]
-        # The program is the same for all.
-        place = "everything" if name == "replica.lua" else case
-        if name != "paths.lst" or case == "everything":
-            golden(f"router/{place}/{name}", file.content)
+        # The others' are the same.
+        places = {"paths.lst": ("everything",), "replica.lua": ("everything", "default")}
+        if case in places.get(name, (case,)):
+            golden(f"router/{case}/{name}", file.content)
 
 
 def test_what_says_who_may_ask_is_no_ones_to_read():

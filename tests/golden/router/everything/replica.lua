@@ -136,12 +136,7 @@ core.register_fetches("apiary_replica", replica)
 
 -- The session of a request, from the head of its body: a field that names it, else all that it says up
 -- to the end of its first user message. That is the same in every turn, at every router.
-local FIELDS = { "session_id", "prompt_cache_key", "conversation", }
--- What counts before the first user message; what follows may be beyond the head in a later turn.
-local BEFORE = { system = true, instructions = true, tools = true, cache_salt = true, }
-local MESSAGES = { messages = true, input = true, prompt = true, }
--- A prompt without messages grows at its end: this many bytes of its beginning count.
-local PROMPT = 4096
+local FIELDS = { "prompt_cache_key", }
 -- The work that one body may cost; where it is done the text counts as cut there.
 local STEPS = 8192
 local LONGEST = 512
@@ -216,103 +211,6 @@ local function value(text, at)
     return string.sub(text, at, last), last
 end
 
--- Call visit(name, position) for each member of an object or item of a list, and return where it
--- ends. A visitor that has read the value returns where that ends.
-local function walk(text, at, visit)
-    local named = string.byte(text, at) == OBJECT
-    local position = at + 1
-    while true do
-        position = string.find(text, "[^%s,]", position)
-        local char = position and string.byte(text, position)
-        if char == nil or char == LIST_END or char == OBJECT_END then
-            return position
-        end
-        local name
-        if named then
-            local last = char == QUOTE and string_end(text, position)
-            if not last then
-                return nil
-            end
-            name = string.sub(text, position + 1, last - 1)
-            position = string.match(text, "^%s*:%s*()", last + 1)
-            if position == nil or position > #text then
-                return nil
-            end
-        end
-        local last = visit(name, position) or value_end(text, position)
-        if last == nil or spent(last) then
-            return nil
-        end
-        position = last + 1
-    end
-end
-
--- Add a message's content to the parts without marks that move from turn to turn (cache_control);
--- return its role, and where it ends.
-local function message(text, at, parts)
-    local role
-    local function add(_, first)
-        local last
-        parts[#parts + 1], last = value(text, first)
-        return last
-    end
-    local function of_block(name, first)
-        return name ~= "cache_control" and add(name, first) or nil
-    end
-    local function block(_, first)
-        return string.byte(text, first) == OBJECT and walk(text, first, of_block) or add(nil, first)
-    end
-    local last = walk(text, at, function(name, first)
-        if name == "role" then
-            local ended
-            role, ended = value(text, first)
-            return ended
-        elseif name == "content" then
-            return string.byte(text, first) == LIST and walk(text, first, block) or add(nil, first)
-        end
-    end)
-    return role, last or cut
-end
-
--- Add all messages up to the first of a user; return where that or the list ends, and whether it
--- was a user's.
-local function conversation(text, at, parts)
-    local position = at + 1
-    while true do
-        position = string.find(text, "[^%s,]", position)
-        local char = position and string.byte(text, position)
-        if char ~= OBJECT then
-            return char == LIST_END and position or nil, false
-        end
-        local role, last = message(text, position, parts)
-        if role == '"user"' or last >= cut or spent(last) then
-            return last, true
-        end
-        position = last + 1
-    end
-end
-
--- What a conversation begins with, hashed; "" of none.
-local function prompt(txn, text, start)
-    local parts, whole = {}, false
-    left, cut = STEPS, #text
-    walk(text, start, function(field, first)
-        local char, last = string.byte(text, first), nil
-        if BEFORE[field] then
-            parts[#parts + 1], last = value(text, first)
-        elseif MESSAGES[field] and char == LIST then
-            last, whole = conversation(text, first, parts)
-        elseif MESSAGES[field] and char == QUOTE then
-            last = value_end(text, first)
-            parts[#parts + 1] = string.sub(text, first, math.min(last or cut, first + PROMPT))
-            whole = true
-        end
-        -- Nothing that follows is looked at.
-        return whole and #text or last
-    end)
-    return #parts > 0 and txn.c:xxh64(table.concat(parts, "\0")) or ""
-end
-
 -- The first value of a field in the text. Within a string its quotes would be escaped; that of a
 -- tool's input is as good, for it stays the first in every later turn.
 local function named(text, field)
@@ -347,7 +245,7 @@ local function session(txn)
             return found
         end
     end
-    return prompt(txn, text, start)
+    return ""
 end
 
 core.register_fetches("apiary_session", session)

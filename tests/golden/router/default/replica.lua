@@ -1,0 +1,353 @@
+-- Managed by Apiary; changes made here are overwritten.
+-- Which replica gets a request; docs/decisions/0010-haproxy-affinity.md of Apiary says why so.
+-- A session has the same replica at every router: each replica is scored by a hash of its name and
+-- the session, and the highest usable score wins, so that one that leaves moves only its own
+-- sessions. A request of no session gets the replica with the fewest requests.
+
+-- A session leaves a replica that has more than this share of its limit and, at once, more than
+-- this many times the average.
+local SHARE, FACTOR = 0.25, 1.25
+-- Of more replicas than these only some are asked for the fewest requests.
+local CANDIDATES = 16
+
+local known = {}
+
+-- FNV-1a, 64 bits
+local function hash(text)
+    local value = 0xcbf29ce484222325
+    for position = 1, #text do
+        value = (value ~ text:byte(position)) * 0x100000001b3
+    end
+    return value
+end
+
+-- The finalizer of splitmix64
+local function mix(value)
+    value = (value ~ (value >> 30)) * 0xbf58476d1ce4e5b9
+    value = (value ~ (value >> 27)) * 0x94d049bb133111eb
+    return value ~ (value >> 31)
+end
+
+-- All that never changes: a reload starts anew.
+local function pool_of(backend, ask)
+    local pool = known[backend]
+    if pool == nil then
+        local sum = 0
+        pool = {}
+        for name, server in pairs(core.backends[backend].servers) do
+            local weight = ask:srv_iweight(name)
+            pool[#pool + 1] = {
+                name = name, server = server, seed = hash(name), most = server:get_maxconn(), weight = weight,
+            }
+            sum = sum + weight
+        end
+        for _, one in ipairs(pool) do
+            one.part = one.weight * #pool / sum
+        end
+        known[backend] = pool
+    end
+    return pool
+end
+
+-- Names alone, never backend/name: HAProxy 2.6 cuts the slash out of Lua's own string.
+local function requests_of(one, ask)
+    return ask:srv_conn(one.name) + ask:srv_queue(one.name)
+end
+
+local function usable(one, weight, ask)
+    -- A number in some versions of HAProxy, and 0 is true in Lua
+    local draining = one.server:is_draining()
+    return weight > 0 and (draining == 0 or draining == false) and ask:srv_is_up(one.name) ~= 0
+end
+
+local function takes(one, backend, draw, ask)
+    -- Small during slow start, which lets sessions in one by one
+    local weight = ask:srv_weight(one.name)
+    if draw % one.weight >= weight or not usable(one, weight, ask) then
+        return false
+    end
+    local requests = requests_of(one, ask)
+    if requests >= one.most then
+        return false
+    end
+    if requests < one.most * SHARE then
+        return true
+    end
+    local average = ask:be_conn(backend) / math.max(1, ask:nbsrv(backend))
+    return requests < math.ceil(FACTOR * average * one.part)
+end
+
+-- Weighted rendezvous hashing: each replica wins in proportion to its weight.
+local function of_session(pool, backend, session, ask)
+    local refused
+    while true do
+        local best, highest, draw = nil, 0.0, 0
+        for _, one in ipairs(pool) do
+            if refused == nil or not refused[one] then
+                local value = mix(session ~ one.seed)
+                local score = -one.weight / math.log(((value >> 11) + 0.5) / 9007199254740992.0)
+                if score > highest then
+                    best, highest, draw = one, score, value & 0xffff
+                end
+            end
+        end
+        if best == nil or takes(best, backend, draw, ask) then
+            return best
+        end
+        refused = refused or {}
+        refused[best] = true
+    end
+end
+
+local function of_nobody(pool, ask)
+    local count = #pool
+    local best, least = nil, nil
+    -- Equals are chosen by chance, or all routers would choose the same.
+    local first = math.random(count)
+    for step = 1, math.min(count, CANDIDATES) do
+        local one = pool[(first + step) % count + 1]
+        local requests = requests_of(one, ask)
+        if requests < one.most then
+            local weight = ask:srv_weight(one.name)
+            local load = (requests + 1) / weight
+            if (least == nil or load < least) and usable(one, weight, ask) then
+                best, least = one, load
+            end
+        end
+    end
+    return best
+end
+
+-- The name of the replica; nil where all that it may be are full.
+local function replica(txn, backend)
+    local ask = txn.f
+    local pool = pool_of(backend, ask)
+    local session = math.tointeger(tonumber(ask:req_fhdr("X-Apiary-Session")))
+    local one
+    if session ~= nil then
+        one = of_session(pool, backend, session, ask)
+    else
+        one = of_nobody(pool, ask)
+    end
+    return one and one.name
+end
+
+core.register_fetches("apiary_replica", replica)
+
+-- The session of a request, from the head of its body: a field that names it, else all that it says up
+-- to the end of its first user message. That is the same in every turn, at every router.
+local FIELDS = { "session_id", "prompt_cache_key", "conversation", }
+-- What counts before the first user message; what follows may be beyond the head in a later turn.
+local BEFORE = { system = true, instructions = true, tools = true, cache_salt = true, }
+local MESSAGES = { messages = true, input = true, prompt = true, }
+-- A prompt without messages grows at its end: this many bytes of its beginning count.
+local PROMPT = 4096
+-- The work that one body may cost; where it is done the text counts as cut there.
+local STEPS = 8192
+local LONGEST = 512
+local QUOTE, BACKSLASH, LIST, LIST_END, OBJECT, OBJECT_END = string.byte('"\\[]{}', 1, 6)
+local left, cut = 0, 0
+
+-- Count a step; return whether there was none left.
+local function spent(position)
+    left = left - 1
+    if left == 0 then
+        cut = position
+    end
+    return left <= 0
+end
+
+-- Of the positions below each is nil where the text ends first.
+local function string_end(text, at)
+    while true do
+        at = string.find(text, '"', at + 1, true)
+        if at == nil or spent(at) then
+            return nil
+        end
+        local before = at - 1
+        while string.byte(text, before) == BACKSLASH do
+            before = before - 1
+        end
+        if (at - before) % 2 == 1 then
+            return at
+        end
+    end
+end
+
+-- Where this many open brackets are closed, from a position outside of strings.
+local function closed(text, position, depth)
+    while true do
+        local at = string.find(text, '["%[%]{}]', position)
+        if at == nil or spent(at) then
+            return nil
+        end
+        local char = string.byte(text, at)
+        if char == QUOTE then
+            at = string_end(text, at)
+            if at == nil then
+                return nil
+            end
+        elseif char == LIST or char == OBJECT then
+            depth = depth + 1
+        else
+            depth = depth - 1
+            if depth == 0 then
+                return at
+            end
+        end
+        position = at + 1
+    end
+end
+
+local function value_end(text, at)
+    local char = string.byte(text, at)
+    if char == QUOTE then
+        return string_end(text, at)
+    elseif char == LIST or char == OBJECT then
+        return closed(text, at + 1, 1)
+    end
+    local after = string.find(text, "[,%]}%s]", at)
+    return after and after - 1
+end
+
+-- A value, or what is there of one that is cut, and where that ends.
+local function value(text, at)
+    local last = value_end(text, at) or cut
+    return string.sub(text, at, last), last
+end
+
+-- Call visit(name, position) for each member of an object or item of a list, and return where it
+-- ends. A visitor that has read the value returns where that ends.
+local function walk(text, at, visit)
+    local named = string.byte(text, at) == OBJECT
+    local position = at + 1
+    while true do
+        position = string.find(text, "[^%s,]", position)
+        local char = position and string.byte(text, position)
+        if char == nil or char == LIST_END or char == OBJECT_END then
+            return position
+        end
+        local name
+        if named then
+            local last = char == QUOTE and string_end(text, position)
+            if not last then
+                return nil
+            end
+            name = string.sub(text, position + 1, last - 1)
+            position = string.match(text, "^%s*:%s*()", last + 1)
+            if position == nil or position > #text then
+                return nil
+            end
+        end
+        local last = visit(name, position) or value_end(text, position)
+        if last == nil or spent(last) then
+            return nil
+        end
+        position = last + 1
+    end
+end
+
+-- Add a message's content to the parts without marks that move from turn to turn (cache_control);
+-- return its role, and where it ends.
+local function message(text, at, parts)
+    local role
+    local function add(_, first)
+        local last
+        parts[#parts + 1], last = value(text, first)
+        return last
+    end
+    local function of_block(name, first)
+        return name ~= "cache_control" and add(name, first) or nil
+    end
+    local function block(_, first)
+        return string.byte(text, first) == OBJECT and walk(text, first, of_block) or add(nil, first)
+    end
+    local last = walk(text, at, function(name, first)
+        if name == "role" then
+            local ended
+            role, ended = value(text, first)
+            return ended
+        elseif name == "content" then
+            return string.byte(text, first) == LIST and walk(text, first, block) or add(nil, first)
+        end
+    end)
+    return role, last or cut
+end
+
+-- Add all messages up to the first of a user; return where that or the list ends, and whether it
+-- was a user's.
+local function conversation(text, at, parts)
+    local position = at + 1
+    while true do
+        position = string.find(text, "[^%s,]", position)
+        local char = position and string.byte(text, position)
+        if char ~= OBJECT then
+            return char == LIST_END and position or nil, false
+        end
+        local role, last = message(text, position, parts)
+        if role == '"user"' or last >= cut or spent(last) then
+            return last, true
+        end
+        position = last + 1
+    end
+end
+
+-- What a conversation begins with, hashed; "" of none.
+local function prompt(txn, text, start)
+    local parts, whole = {}, false
+    left, cut = STEPS, #text
+    walk(text, start, function(field, first)
+        local char, last = string.byte(text, first), nil
+        if BEFORE[field] then
+            parts[#parts + 1], last = value(text, first)
+        elseif MESSAGES[field] and char == LIST then
+            last, whole = conversation(text, first, parts)
+        elseif MESSAGES[field] and char == QUOTE then
+            last = value_end(text, first)
+            parts[#parts + 1] = string.sub(text, first, math.min(last or cut, first + PROMPT))
+            whole = true
+        end
+        -- Nothing that follows is looked at.
+        return whole and #text or last
+    end)
+    return #parts > 0 and txn.c:xxh64(table.concat(parts, "\0")) or ""
+end
+
+-- The first value of a field in the text. Within a string its quotes would be escaped; that of a
+-- tool's input is as good, for it stays the first in every later turn.
+local function named(text, field)
+    local mark, at = '"' .. field .. '"', 1
+    for _ = 1, 4 do
+        local _, last = string.find(text, mark, at, true)
+        local first = last and string.match(text, "^%s*:%s*()", last + 1)
+        if first == nil then
+            return ""
+        end
+        -- OpenAI's conversation is its id, or an object that begins with it.
+        local id = string.sub(text, first, first + LONGEST)
+        id = string.match(id, '^[{]%s*"id"%s*:%s*(.*)') or id
+        local found = string.match(id, '^"([^"\\]+)"') or string.match(id, "^%d+")
+        if found ~= nil then
+            return found
+        end
+        at = last + 1
+    end
+    return ""
+end
+
+local function session(txn)
+    local text = txn:get_var("txn.head")
+    local start = string.match(text, "^%s*(){")
+    if start == nil then
+        return ""
+    end
+    for _, field in ipairs(FIELDS) do
+        local found = named(text, field)
+        if found ~= "" then
+            return found
+        end
+    end
+    return prompt(txn, text, start)
+end
+
+core.register_fetches("apiary_session", session)
