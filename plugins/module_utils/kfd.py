@@ -18,6 +18,7 @@ from typing import NamedTuple
 KFD = "sys/class/kfd/kfd"
 NODES = f"{KFD}/topology/nodes"
 FUNCTIONS = "sys/bus/pci/devices"
+_DIGITS = 20  # of 64 bits
 XGMI = 11  # Source: Linux drivers/gpu/drm/amd/amdkfd/kfd_crat.h, CRAT_IOLINK_TYPE_XGMI
 
 
@@ -64,7 +65,11 @@ def read(*parts: str) -> str:
 def properties(text: str) -> dict[str, int]:
     """Return `name number` lines; a value may need 64 bits, so none is treated as missing."""
     pairs = (line.split() for line in text.splitlines())
-    return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdecimal()}
+    return {
+        words[0]: int(words[1])
+        for words in pairs
+        if len(words) == 2 and words[1].isdecimal() and len(words[1]) <= _DIGITS
+    }
 
 
 def is_gpu(values: Mapping[str, int]) -> bool:

@@ -59,7 +59,11 @@ def damaged(form, seed, outcomes):
     result = damage(rng, form.show(machine), form.show(other))
     topology = attempt(result.text)
     outcomes["refused" if topology is None or verdict.refused(topology) else "read"] += 1
-    wrong = [] if topology is None else verdict.wrong(machine, form, topology, result.lines)
+    wrong = (
+        []
+        if topology is None
+        else verdict.wrong(machine, form, topology, result.lines, result.text)
+    )
     where = f"{form.name}, {damage.__name__}, seed {seed}"
     return result.characters, [f"{where}: {problem}" for problem in wrong]
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 
 from ..documents import from_document
 from ..findings import ApiaryError, Finding
+from ..gpus import gpu_facts, model_of
 from . import problems
 from .checks import listed
 from .host import finished, from_evidence
-from .observation import MOST_DEVICES, Observation
+from .observation import MOST_DEVICES, Device, Observation
 from .readers import (
     amd_smi,
     bandwidth_test,
@@ -43,7 +45,8 @@ _NUMA = re.compile(
 )
 _FLAT_FILE = re.compile(r"^==> (\S+) <==$", re.MULTILINE)
 _VALUE = re.compile(r"^(?:\w+ )?\d+$", re.MULTILINE)
-_PAIRS = re.compile(r"between (?:two GPUs|DRM)|TABLE:|LINK_TYPE|io_links|links|D/D| Bandwidth =")
+_PAIRS = re.compile(r"between two GPUs|TABLE:|LINK_TYPE|io_links/|D/D| Bandwidth =")
+_MARKED = re.compile(r"^==>", re.MULTILINE)
 _SELECTION = re.compile(
     r" (?:-g|--gpu|-d|--device)[ =]((?!all\b)(?:[0-9a-fA-F][\w:.-]* ?)+)|(\| *\w+)"
 )
@@ -86,14 +89,15 @@ def captured(recognised: Recognition, name: str) -> Topology:
         *_selection(recognised, most, name),
         *(gap for item in observations for gap in _gaps(item, name)),
     ]
-    cuts += _open_lists(recognised, [*observations, *bus], most, name)
     text = "".join(f"{line.text}\n" for line in recognised.lines)
     # What somebody left out before the first GPU is not about GPUs.
     first = _FIRST_GPU.search(text)
     if elided(text[first.start() if first else 0 :]):
         cuts.append(problems.truncated(name, "lines were left out ('...')"))
-    part = {"TOPO-TRUNCATED", "TOPO-SELECTED", "TOPO-GPU-LEFT-OUT"}
-    whole = not part & {item.code for item in (*findings, *cuts)}
+    codes = {item.code for item in (*findings, *cuts)}
+    whole = not codes & {"TOPO-TRUNCATED", "TOPO-SELECTED", "TOPO-GPU-LEFT-OUT"}
+    if whole and "TOPO-NO-END" not in codes:
+        cuts += _open_lists(recognised, [*observations, *bus], most, name)
     if not observations:
         observations = [Observation(numactl.NAME)]
     observations[0] = dataclasses.replace(
@@ -124,13 +128,28 @@ def _numa_not_shown(finding: Finding) -> Finding:
 def _open_lists(
     recognised: Recognition, observations: Sequence[Observation], most: int, name: str
 ) -> list[Finding]:
-    """Return a note where no table of pairs shows how many GPUs there are."""
+    """Return a note where neither a last line nor a table of pairs nor a board shows the end."""
+    ended = {output.tool for output in recognised.outputs if output.ended}
     alone = most == 1 and any(_PAIRS.search(output.text) for output in recognised.outputs)
-    if not most or alone or any(len(item.devices) == most and item.paths for item in observations):
+    largest = [item for item in observations if len(item.devices) == most]
+    if not most or alone or any(item.paths or item.source in ended for item in largest):
         return []
-    tools = listed([item.source for item in observations if item.devices])
-    message = f"no table of {tools} shows whether {most} GPUs are all"
+    if any(_full_boards(item.devices) for item in largest):
+        return []
+    tools = " and ".join(dict.fromkeys(item.source for item in largest))
+    all_ = "the GPU in it is all" if most == 1 else f"the {most} GPUs in it are all"
+    message = f"the list of {tools} has no end that shows whether {all_}"
     return [problems.finding("TOPO-OPEN-LIST", name, message)]
+
+
+def _full_boards(devices: Sequence[Device]) -> bool:
+    """Return whether these are all the GPUs of boards, each once."""
+    models = Counter(model_of(device.device_id) for device in devices)
+    addresses = {device.bdf for device in devices if device.bdf}
+    return len(addresses) == len(devices) and all(
+        model is not None and not virtual and (mesh := gpu_facts(model).links.mesh) and not n % mesh
+        for (model, virtual), n in models.items()
+    )
 
 
 def _sources(recognised: Recognition) -> tuple[str, ...]:
@@ -160,7 +179,7 @@ def _observations(
         texts = recognised.texts(tool)
         if texts:
             seen = parse(texts)
-            ends = [_judged_end(finding, "".join(texts)) for finding in seen.findings]
+            ends = [_judged_end(finding, tool, "".join(texts)) for finding in seen.findings]
             result.append(dataclasses.replace(seen, findings=tuple(ends)))
     return result
 
@@ -168,6 +187,9 @@ def _observations(
 def _kfd(text: str, name: str, nodes: Sequence[NumaNode]) -> Observation:
     """Return what a dump of the driver's tree says, or the contents of its files alone."""
     flat = _flat_files(text, name)
+    if len(_MARKED.findall(text)) > len(_FLAT_FILE.findall(text)):
+        cut = problems.truncated(name, "the name of a file ('==>') is cut or damaged")
+        return Observation(kfd.NAME, findings=(cut,))
     if not kfd.present(flat):
         return kfd.parse_bare(text, name)
     notes = [problems.truncated(name, lack)] if (lack := kfd.holes(flat)) else []
@@ -235,8 +257,9 @@ def _flat_files(text: str, name: str) -> dict[str, str]:
     return files
 
 
-def _judged_end(finding: Finding, text: str) -> Finding:
+def _judged_end(finding: Finding, tool: str, text: str) -> Finding:
     """Return a missing end as what it is: an error where nothing else shows that all is there."""
-    if finding.code == "TOPO-NO-END" and (rocm_smi_text.cut(text) or rocminfo.cut(text)):
+    cut = marks.cut(tool, text) and not (tool == marks.ROCM_SMI and rocm_smi_text.closed(text))
+    if finding.code == "TOPO-NO-END" and cut:
         return problems.truncated(finding.subject, finding.message)
     return finding

@@ -42,13 +42,16 @@ _DOCUMENTS = ((marks.ROCM_SMI, rocm_smi.recognise_json), (marks.AMD_SMI, amd_smi
 class Output:
     """What one tool printed in a text, without the prefixes of its lines.
 
-    ``ended`` is whether the tool's last line is there, None where it has none that tells.
+    ``ended`` is whether the tool's last line is there; lists of some tools have none.
     """
 
     tool: str
     form: Literal["text", "json"]
     lines: tuple[Line, ...]
-    ended: bool | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.form == "json" or marks.ended(self.tool, self.text)
 
     @property
     def text(self) -> str:
@@ -110,13 +113,7 @@ def recognise(text: str, name: str) -> Recognition:
     _go_through(lines, documents, found)
     _refuse_others(found, name)
     outputs = tuple(
-        Output(
-            tool,
-            form,
-            tuple(own),
-            marks.ended(tool, (line.text for line in own)) if form == "text" else None,
-        )
-        for (tool, form), own in sorted(found.lines.items())
+        Output(tool, form, tuple(own)) for (tool, form), own in sorted(found.lines.items())
     )
     host = next(iter(found.hosts), None)
     return Recognition(lines, None, outputs, tuple(found.commands), host)

@@ -5,6 +5,7 @@
 """What the generator of outputs (tests/property/test_generated.py) found to be read wrongly."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
@@ -196,7 +197,97 @@ def test_an_id_of_pci_has_all_its_digits():
 
 
 def test_a_list_says_that_nothing_shows_its_end():
+    # Of a whole board lspci shows that it is one.
+    few = Machine(tuple(replace(card, rank=place) for place, card in enumerate(MESH.cards[:6])))
     for form in FORMATS:
+        closed = "JSON" in form.name or re.match("rocm|amd-smi 26.* box|rocminfo", form.name)
         table = form.facts & LINKS or re.search("xgmi|access", form.name)
-        listed = "TOPO-OPEN-LIST" in codes(form.show(MESH))
-        assert listed is not bool(table), form.name
+        listed = "TOPO-OPEN-LIST" in codes(form.show(few))
+        assert listed is not bool(closed or table), form.name
+    assert codes(system.lspci(MESH)) == []
+
+
+def _swapped(text, line, other):
+    """The text with two lines exchanged, each the first of its kind behind the other's place."""
+    lines = text.split("\n")
+    a, b = lines.index(line), lines.index(other)
+    lines[a], lines[b] = lines[b], lines[a]
+    return "\n".join(lines)
+
+
+def _without(text, *words):
+    return "\n".join(line for line in text.split("\n") if not any(word in line for word in words))
+
+
+def _first_of(text, line):
+    return text[: text.index(line) + len(line)]
+
+
+LIST = amd.list_text(MESH)
+TYPE = "  Device Type:             GPU   \n"
+BOX = amd.box(MESH)
+TREE = FORM["KFD"](MESH)
+LINK = re.search("==> nodes/2/io_links/1/properties <==\n(?:.+\n)+", TREE)[0]
+DAMAGED = {
+    "the head of a block stands inside another": _swapped(LIST, "GPU: 1", "    KFD_ID: 5001"),
+    "the heads of two blocks are exchanged": _swapped(LIST, "GPU: 0", "GPU: 1"),
+    "the head of a block is another word": LIST.replace("\nGPU: 1\n", "\nPGPU: 1\n"),
+    "the head of a block is none": LIST.replace("\nGPU: 1\n", "\nG U: 1\n"),
+    "a block is unreadable": "GPU: 0\n" + re.sub("[A-Z]{2}", "}", LIST.split("\n", 1)[1]),
+    "a box lacks a second row": BOX.split("|   0 ")[0] + BOX,
+    "a second box begins inside": BOX + "|   0 " + amd.box(OTHER).split("|   0 ")[1],
+    "tables of two hosts": FORM["amd-smi 26 topology"](Machine(MESH.cards[:1]))
+    + FORM["amd-smi 26 topology"](MESH),
+    "a link lacks its address": FORM["amd-smi 25 topology JSON"](MESH).replace(
+        '"bdf": "0000:26:00.0",\n                "weight"', '"weight"', 1
+    ),
+    "an entry lacks its number": _without(FORM["amd-smi 25 list -e JSON"](MESH), '"gpu": 3'),
+    "a name stands twice": FORM["amd-smi 25 list -e JSON"](MESH).replace(
+        '"kfd_id": 5001', '"kfd_id": 5000,\n        "kfd_id": 5001'
+    ),
+    "a row of partitions is damaged": FORM["amd-smi 24 xgmi"](MESH).replace(
+        "GPU7   00", "GPU7   0{"
+    ),
+    "rows are fewer than columns": _without(
+        FORM["amd-smi 26 xgmi"](MESH), "STATUS", "GPU7   0", "GPU7\t"
+    ),
+    "an agent has no type": system.rocminfo(MESH)
+    .replace(TYPE, "", 1)
+    .replace(TYPE, f"{TYPE}{TYPE}", 1),
+    "an address is cut": system.lspci(MESH, "-D -n")[3:],
+    "a row stands behind the end": FORM["rocm-smi hardware"](MESH)
+    + "7    9     0x74a5  6007   gfx942   ENABLED  ENABLED   ENABLED   N/A    0000:F5:00.0  0\n",
+    "a row stands before its title": "7    35.0c  30.0W   925Mhz  1200Mhz  0%    auto  0%   0%\n"
+    + FORM["rocm-smi 4 concise"](MESH),
+    "a title is damaged": FORM["rocm-smi bus"](MESH)
+    .replace("= PCI Bus ID =", "= VCI Bus ID =x")
+    .replace("=\nGPU[0]", "x\nGPU[0]"),
+    "a GPU's label is damaged": FORM["rocm-smi 5 identity"](MESH).replace("GPU[7]", "CPU[7]"),
+    "a vendor is damaged": system.lspci(MESH, "-D -n").replace("1002:74a5", "1w02:74a5", 1),
+    "a list begins inside a device": system.lspci(MESH).join(
+        ["\tKernel driver in use: amdgpu\n", ""]
+    ),
+    "an address lacks its middle": system.lspci(MESH)
+    .replace("0000:05:00.0", "0000:05", 1)
+    .replace("0000:26:00.0", "0000:2600.0"),
+    "two links lead to one node": TREE + LINK.replace("io_links/1", "io_links/9"),
+    "a link is of no type of GPUs": TREE.replace("type 11", "type 1", 1),
+    "a file's name is cut": TREE.replace("/properties <==", "/pro<=="),
+    "an address is none of a bus": FORM["KFD properties"](MESH).replace(
+        "domain 0", "domain " + "9" * 30, 1
+    ),
+    "the properties are cut": _first_of(FORM["KFD properties"](MESH), "simd_count 1216"),
+}
+
+
+def test_a_partition_whose_number_is_unknown_is_one_all_the_same():
+    text = re.sub(
+        r"(?m)^1 .*$", lambda row: row[0][:24] + "XXXX  XXXX", FORM["amd-smi 25 partition"](MESH)
+    )
+    assert len(read(text, "p.txt").gpus) == 8
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_what_is_damaged_in_its_structure_is_refused(damage):
+    refusals = {"TOPO-TRUNCATED", "TOPO-SEVERAL-OUTPUTS", "TOPO-DAMAGED-JSON"}
+    assert refusals & set(codes(DAMAGED[damage]))

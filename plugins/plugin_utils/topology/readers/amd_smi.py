@@ -10,7 +10,7 @@ Formats: amdsmi_cli at the rocm-6.0 to rocm-6.2.2 tags and in the ROCm 7.1 tree.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,9 @@ from .text import bus_address, known, natural
 NAME = marks.AMD_SMI
 _FACTS: Mapping[str, Any] = knowledge("outputs.yml")["tools"][NAME]
 _OLD_TABLES, _NEW_TABLES, _LISTS = (_FACTS[name] for name in ("pairs", "links", "lists"))
+
+# Of entries that are not about a GPU.
+_FOREIGN = {"cpu", "nic", "error", "gpu_data", "cpu_data"}
 
 
 def recognise_json(document: Any) -> bool:
@@ -89,12 +92,36 @@ def _entries(document: Any, depth: int) -> Iterator[Mapping[str, Any]]:
         yield from _entries(part, depth - 1)
 
 
+def _lists(document: Any, depth: int) -> Iterator[list[Any]]:
+    """Yield the lists of entries, of which `_entries` takes those with a number."""
+    if isinstance(document, list):
+        yield document
+    elif isinstance(document, Mapping) and depth:
+        for name in _LISTS:
+            yield from _lists(document.get(name), depth - 1)
+
+
+def _nameless(entries: Sequence[Any]) -> bool:
+    """Say whether entries of a list lack the number that others of the same kind have."""
+    own = [each for each in entries if isinstance(each, Mapping) and not _FOREIGN & each.keys()]
+    return len({_number(each) is None for each in own}) > 1
+
+
+def _links(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    links = item.get("links")
+    return [link for link in links if isinstance(link, Mapping)] if isinstance(links, list) else []
+
+
 def _number(item: Mapping[str, Any]) -> int | None:
     number = natural(item.get("gpu"))
     return natural(item.get("gpu_id")) if number is None else number
 
 
 def _json_errors(document: Any, subject: str) -> Iterator[Finding]:
+    if any(map(_nameless, _lists(document, depth=4))):
+        yield problems.truncated(subject, "the number of a GPU is missing")
+    if len({frozenset(link) for item in _items(document) for link in _links(item)}) > 1:
+        yield problems.truncated(subject, "links of some GPUs lack what others have")
     entries = document if isinstance(document, list) else [document]
     for entry in entries:
         if isinstance(entry, Mapping) and "error" in entry:
@@ -111,10 +138,7 @@ def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
     for item, partition in zip(items, amd_smi_rows.partition_ids(texts), strict=True):
         index = _number(item) or 0
         devices.append((index, replace(amd_smi_text.device(item), partition=partition)))
-        links = item.get("links")
-        for link in links if isinstance(links, list) else ():
-            if not isinstance(link, Mapping):
-                continue
+        for link in _links(item):
             other = natural(link.get("gpu"))
             if other is None:
                 continue

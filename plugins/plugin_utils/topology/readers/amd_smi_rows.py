@@ -16,11 +16,9 @@ from .several import rows_differ
 from .text import bus_address, known, natural, partition_modes
 
 _BOX_BUS = re.compile(r"^\|\s*([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[^\s|]+|N/A)\s(?:[^|]*\|){2,}\s*$")
-_BOX_IDS = re.compile(r"^\|\s*(\d{1,4})\s+(\d{1,4}|N/A)\s+(\d{1,4}|N/A)\s+(\S+)\s*\|")
+_BOX_IDS = re.compile(r"^\|\s*(\d{1,4})\s+(\d{1,4}|N/A)\s+(\d{1,4}|N/A)\s+([A-Z]PX/\S+|N/A)\s*\|")
 _PLATFORM = re.compile(r"^\|\s*Platform:\s*Linux (Baremetal|Guest)\s*\|")
-_PARTITION_ROW = re.compile(
-    r"^\s*(\d{1,4})\s+(NPS\d|N/A)\s+([A-Z]PX|N/A)\s+(?:\d+|N/A)\s+([\d,]+|N/A)\s*$"
-)
+_PARTITION_ROW = re.compile(r"^\s*(\d{1,4})\s+(NPS\d|N/A)\s+([A-Z]PX|N/A)\s+\S.{0,80}?\s(\S+)\s*$")
 _MEMORY_ROW = re.compile(r"^\s*(\d{1,4})\s+((?:NPS\d,?)+|N/A)\s+(NPS\d|N/A)\s*$")
 _PROFILE_ROW = re.compile(
     r"^\s*(?:(\d{1,4})\s+)?\d{1,3}\s+(?:(?:NPS\d,?)+|N/A)\s+([A-Z]PX)(\*?)\s+(?:[\d,]+|N/A)\s"
@@ -36,17 +34,16 @@ def box(lines: Sequence[str], subject: str, findings: list[Finding]) -> list[tup
     """
     devices: list[tuple[int, Device]] = []
     address: str | None = None
-    pending = ended = False
+    pending = ended = lost = False
     virtual: bool | None = None
     for line in lines:
-        if devices and not pending and _DONE.match(line):
-            ended = True
-            break
+        ended = ended or bool(devices and not pending and _DONE.match(line))
         if platform := _PLATFORM.match(line):
             virtual = platform.group(1) == "Guest"
         bus, ids = _BOX_BUS.match(line), _BOX_IDS.match(line)
         if bus:
-            address, pending = bus_address(bus.group(1)), True
+            lost = lost or pending
+            address, pending, ended = bus_address(bus.group(1)), True, False
         elif ids:
             compute, memory = partition_modes(ids.group(4))
             devices.append(
@@ -65,8 +62,8 @@ def box(lines: Sequence[str], subject: str, findings: list[Finding]) -> list[tup
             address, pending = None, False
     if difference := rows_differ(number for number, _device in devices):
         findings.append(problems.several(subject, difference))
-    if pending:
-        findings.append(problems.truncated(subject, "the second row of the last GPU is missing"))
+    if pending or lost:
+        findings.append(problems.truncated(subject, "the second row of a GPU is missing"))
     elif devices and not ended:
         findings.append(problems.truncated(subject, "the end of the box is missing"))
     return devices

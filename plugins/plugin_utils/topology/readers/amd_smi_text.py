@@ -16,7 +16,7 @@ from ...findings import Finding
 from .. import problems
 from ..observation import CELL_CHECKS, Device
 from . import amd_smi_rows, amd_smi_xgmi, marks
-from .several import Tables
+from .several import Tables, runs
 from .text import (
     bus_address,
     hexadecimal,
@@ -43,6 +43,7 @@ _BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
 _KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):(.*)$")
 # `CPU: 0`, `NIC: 0`: what is below belongs to no GPU.
 _OTHER_BLOCK = re.compile(r"^[A-Z][A-Z0-9_]{0,30}: *+\d{0,4}\s*+$")
+_STRANGE_HEAD = re.compile(r"^(?!(?:CPU|NIC|GPU|SWITCH|HIVE):)\w{2,8}: *+\d{1,4}\s*+$")
 # Where a line is no key with its value: a status is a value of what a GPU lacks.
 _FAILURE = re.compile(
     r"(?:\s*\d{1,4} \| *)?(AMDSMI_STATUS_\w{1,60} - .*)|(amdsmi_cli_exceptions\.\w{1,60}: .*)"
@@ -59,6 +60,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     findings: list[Finding] = []
     lines = text.splitlines()
     unread: list[str] = []
+    own: list[str | None] | None = None
     for title, body in _tables(lines):
         if not _PAIR_TABLES.match(title):
             header = next((line for line in body if _is_header(line)), None)
@@ -70,6 +72,10 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
             continue
         cells = Tables()
         matches, more = _pair_table(title, body, cells, subject)
+        addresses = [device.bdf for _index, device in matches]
+        if own is not None and addresses != own:
+            tables.difference = f"tables of {len(own)} and of {len(addresses)} other GPUs are in it"
+        own = addresses
         devices += matches
         findings += more
         for kind, values in cells.items():
@@ -79,6 +85,9 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     if lost := _lost(blocks):
         findings.append(problems.no_end(subject, f"{', '.join(sorted(lost))} of the last GPU"))
     findings += _counts(blocks, subject)
+    empty = [f"nothing is known of GPU {index}" for index, values in blocks if not values]
+    if strange := _headless(lines) or next(iter(empty), None):
+        findings.append(problems.truncated(subject, strange))
     findings += _linear_tables(lines, tables, subject)
     devices += amd_smi_rows.box(lines, subject, findings)
     devices += amd_smi_rows.partitions(lines, subject, findings)
@@ -103,18 +112,22 @@ def _lost(blocks: Sequence[tuple[int, dict[str, str]]]) -> set[str]:
 
 
 def _counts(blocks: Sequence[tuple[int, dict[str, str]]], subject: str) -> list[Finding]:
-    """Return a finding where one listing has fewer GPUs than another: each begins at GPU 0."""
-    sizes: list[int] = []
-    before: int | None = None
-    for index, _values in blocks:
-        if before is None or index <= before:
-            sizes.append(0)
-        sizes[-1] += 1
-        before = index
-    if len(set(sizes)) < 2:
-        return []
-    message = f"one listing has {max(sizes)} GPUs and another {min(sizes)}"
-    return [problems.truncated(subject, message)]
+    """Return a finding where one listing has other GPUs than another, or a block's head is lost.
+
+    Each listing begins at GPU 0, and its blocks begin with the same key.
+    """
+    lists = runs(index for index, _values in blocks)
+    sizes = sorted(map(len, lists))
+    if len({tuple(numbers) for numbers in lists}) > 1:
+        message = f"one listing has {sizes[-1]} GPUs and another {sizes[0]}, or their order is lost"
+        return [problems.truncated(subject, message)]
+    values = iter(blocks)
+    for numbers in lists:
+        first = {next(iter(next(values)[1]), "nothing"): number for number in numbers}
+        if len(first) > 1:
+            heads = ", ".join(f"GPU {number}: {key}" for key, number in first.items())
+            return [problems.truncated(subject, f"GPUs begin with different lines ({heads})")]
+    return []
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -190,6 +203,30 @@ def _pair_table(
     if nonsense:
         findings.append(problems.unreadable_cells(subject, f"table '{title}'", nonsense))
     return [(number, Device(bdf=address)) for number, address in enumerate(header)], findings
+
+
+def _headless(lines: Sequence[str]) -> str | None:
+    """Return what shows that the line `GPU: n` above a block is lost, or lines of one are.
+
+    GPUs list processes alike, and masks of CPUs stand alone in their lines.
+    """
+    first: str | None = None
+    inside = False
+    strange = 0
+    for line in lines:
+        if _BLOCK.match(line):
+            first, inside = None, True
+        elif _STRANGE_HEAD.match(line) and inside:
+            return f"'{line.strip()}' is the head of no GPU"
+        elif _OTHER_BLOCK.match(line):
+            inside = False
+        elif inside and line.strip():
+            key = line.split(":")[0].rstrip()
+            if key == first and "PROCESS_INFO" not in key:
+                return f"a GPU has {key.strip()} twice"
+            first = first or key
+            strange += 1 if _KEY.match(line) is None else -1
+    return "most lines below GPUs are damaged" if strange > 0 else None
 
 
 def _blocks(lines: Sequence[str]) -> list[tuple[int, dict[str, str]]]:

@@ -39,10 +39,10 @@ def read(
     findings: list[Finding] = []
     counts: dict[str, tuple[int, int]] = {}
     for title, body in _parts(lines):
-        columns = next((_COLUMN.findall(line) for line in body if "bdf" in line), [])
+        headers = [_COLUMN.findall(line) for line in body if "bdf" in line]
         rows = [(place, match) for place, line in enumerate(body) if (match := _ROW.match(line))]
         numbers = [int(match.group(1)) for _place, match in rows]
-        counts[title] = len(rows), len(columns)
+        counts[title] = len(set(numbers)), max(map(len, headers), default=0)
         for place, match in rows:
             number, cells = int(match.group(1)), match.group(3).split()
             states = port_states(cells) if _STATES.issuperset(cells) else None
@@ -53,11 +53,18 @@ def read(
             elif "SELF" in cells:
                 _states(number, numbers, cells, tables)
     most = max((max(pair) for pair in counts.values()), default=0)
+    damaged = [line for _title, body in _parts(lines) for line in body if _damaged(line)]
+    if damaged:
+        findings.append(problems.truncated(subject, f"a row is damaged: {damaged[0][:40]!r}"))
     for title, (present, _columns) in counts.items():
         if present < most:
             message = f"table '{title}': {present} of {most} rows are there"
             findings.append(problems.truncated(subject, message))
     return devices, findings
+
+
+def _damaged(line: str) -> bool:
+    return line.lstrip().startswith("GPU") and ":" in line[:24] and not _ROW.match(line)
 
 
 def _parts(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -25,6 +25,7 @@ _FILE = re.compile(
     r"(?:^|/)nodes/(\d{1,4})/(?:(io_links|p2p_links|mem_banks)/\d{1,4}/)?(properties|gpu_id)$"
 )
 _AMD = 0x1002
+_TYPES = (2, XGMI)  # Source: kfd_crat.h, CRAT_IOLINK_TYPE_PCIEXPRESS
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class _Node:
     gpu_id: int | None
     links: tuple[_Link, ...]
     memory_bytes: int
+
+    @property
+    def ends(self) -> list[tuple[int, bool]]:
+        return [(link.to, link.peer_to_peer) for link in self.links]
 
     @property
     def is_gpu(self) -> bool:
@@ -96,11 +101,20 @@ def _nodes(files: Mapping[str, str]) -> dict[int, _Node]:
 def holes(files: Mapping[str, str]) -> str | None:
     """Say what a dump of the tree lacks by its own account: nodes at the end of links, or links."""
     nodes = _nodes(files)
+    twice = [str(node.id) for node in nodes.values() if len(set(node.ends)) < len(node.ends)]
+    if twice:
+        return f"two links of node {twice[0]} lead to one node"
     lost = {link.to for node in nodes.values() for link in node.links} - nodes.keys()
     lost -= hidden(files)
     damaged = [path for path, content in files.items() if _damaged(path, content)]
+    strange = [path for path, content in files.items() if _of_another(path, content)]
+    if strange:
+        return f"{strange[0]} is a link of another node"
     if damaged:
         return f"{damaged[0]} has lines that are no properties"
+    gpus = (node for node in nodes.values() if node.is_gpu)
+    if any(link.type not in _TYPES for gpu in gpus for link in gpu.links):
+        return "a GPU has a link that is neither PCIe nor xGMI"
     if any(not _is_node(node.properties) for node in nodes.values()):
         return "a node has neither CPUs nor a GPU"
     if lost:
@@ -114,11 +128,13 @@ def _damaged(path: str, content: str) -> bool:
         return False
     lines = [line.split() for line in content.splitlines() if line.strip()]
     lines = [words for words in lines if words[0].isidentifier()]
-    link = re.search(r"nodes/(\d+)/\w+_links/", path)
-    if link and ["node_from", link.group(1)] not in lines and lines:
-        return True
-    known = all(len(words) == 2 and words[1].isdecimal() for words in lines)
-    return not known or len({words[0] for words in lines}) < len(lines)
+    return len(properties(content)) < len(lines)
+
+
+def _of_another(path: str, content: str) -> bool:
+    link = re.search(r"nodes/(\d+)/\w+_links/\d+/properties$", path)
+    values = properties(content)
+    return bool(link and values) and values.get("node_from") != int(link.group(1))
 
 
 def hidden(files: Mapping[str, str]) -> set[int]:
@@ -179,7 +195,7 @@ def _bare_holes(blocks: Sequence[str]) -> str | None:
     if any(len(own) != len(values) for own, values in zip(names, parsed, strict=True)):
         return "a property stands twice in a node's, or is damaged"
     keys = {frozenset(values) for values in parsed if is_gpu(values)}
-    if len(keys) > 1 or not all(map(_is_node, parsed)):
+    if len(keys) > 1 or not all(map(_is_node, parsed)) or not all("location_id" in k for k in keys):
         return "the properties of some nodes are not whole"
     return None
 

@@ -24,6 +24,7 @@ _ROW = re.compile(
     re.MULTILINE,
 )
 _AMD = re.compile(r"Advanced Micro Devices|AMD/ATI|\[1002:|^1002:")
+_ADDRESS = re.compile(r"(?:(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:)?[01][0-9a-f]\.[0-7]")
 # As pci.ids names classes 12xx and 03xx; the bridges and audio functions of a card are AMD's too.
 _GPU_CLASSES = re.compile(r"Processing accelerators|(?:Display|VGA compatible|3D) controller")
 _IDS = re.compile(r"(?:\[|^)1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b")
@@ -87,8 +88,15 @@ def _drivers(text: str) -> list[str | None]:
 
 def _unread(text: str, subject: str) -> list[Finding]:
     """Return a finding where a line names an Instinct GPU and is no row of one."""
-    read = {row.start() for row in _ROW.finditer(text) if _gpu_row(row)}
-    lost = [
+    rows = list(_ROW.finditer(text))
+    whole = [_ADDRESS.fullmatch(word) for row in rows for word in row.group(1).split("/")]
+    domains = [row.group(1).count(":") for row in rows]
+    above = text[: rows[0].start()] if rows else ""
+    if _KERNEL.search(above) or not all(whole) or (domains[1:] and domains[0] < min(domains[1:])):
+        return [problems.truncated(subject, "the first line or an address is cut")]
+    read = {row.start() for row in rows if _gpu_row(row)}
+    lost = [row.group() for row in rows if _is_damaged(row)]
+    lost += [
         match.group().strip()
         for match in _INSTINCT.finditer(text)
         if match.start() not in read
@@ -97,7 +105,7 @@ def _unread(text: str, subject: str) -> list[Finding]:
     ]
     if not lost:
         return []
-    message = f"{len(lost)} lines name an Instinct GPU and are damaged: {lost[0][:60]!r}"
+    message = f"{len(lost)} lines that may be of a GPU are damaged: {lost[0][:60]!r}"
     return [problems.truncated(subject, message)]
 
 
@@ -138,6 +146,13 @@ def _gpu_row(row: re.Match[str]) -> bool:
     """Say whether a row is one of an AMD GPU."""
     _path, name, in_brackets, bare, rest = (group or "" for group in row.groups())
     return bool(_AMD.search(rest)) and _is_gpu(name, in_brackets or bare)
+
+
+def _is_damaged(row: re.Match[str]) -> bool:
+    """Say whether a row of a device such as GPUs are lacks its ids though lspci prints ids."""
+    _path, name, in_brackets, bare, rest = (group or "" for group in row.groups())
+    ids = r"[0-9a-f]{4}:[0-9a-f]{4}\b" if bare else r"\[[0-9a-f]{4}:[0-9a-f]{4}\]"
+    return bool(in_brackets or bare) and _is_gpu(name, bare) and not re.search(ids, rest)
 
 
 def _is_gpu(name: str, class_id: str) -> bool:

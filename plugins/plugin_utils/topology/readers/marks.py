@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from ...documents import knowledge
@@ -49,6 +48,7 @@ _LINES, _WORDS = _expression("lines"), _expression("words")
 _ENDS = {
     name: re.compile("|".join(facts["end"])) for name, facts in _TOOLS.items() if "end" in facts
 }
+_BEGINNINGS = {name: facts["begin"] for name, facts in _TOOLS.items() if "begin" in facts}
 
 
 def tool_of(line: str) -> tuple[str | None, bool]:
@@ -67,10 +67,14 @@ def foreign(tool: str) -> bool:
     return tool in _FOREIGN
 
 
-def ended(tool: str, lines: Iterable[str]) -> bool | None:
-    """Return whether a tool's last line is among lines; None where it prints none that tells."""
-    end = _ENDS.get(tool)
-    return None if end is None else any(map(end.search, lines))
+def ended(tool: str, text: str) -> bool:
+    """Return whether the line with which a tool ends is in a text."""
+    return tool in _ENDS and _ENDS[tool].search(text) is not None
+
+
+def cut(tool: str, text: str) -> bool:
+    """Return whether what begins as a tool's output lacks the line with which it ends."""
+    return tool in _BEGINNINGS and _BEGINNINGS[tool] in text and not ended(tool, text)
 
 
 def why_absent(tool: str, text: str) -> str | None:

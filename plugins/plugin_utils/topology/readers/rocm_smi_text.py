@@ -17,17 +17,18 @@ from ...findings import Finding
 from ...gpus import model_of
 from .. import problems
 from ..observation import CELL_CHECKS, Device, port_states
+from . import marks
 from .several import Tables, rows_differ
 from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id, virtual
 
-NAME = "rocm-smi"
+NAME = marks.ROCM_SMI
 _BANNER, _END = "ROCm System Management Interface", "End of ROCm SMI Log"
-_BANDWIDTH_END = "bandwidth indicates devices are not connected directly"
 _FIELD = re.compile(r"^\s*GPU\s*\[?(\d{1,4})\]?\s*:(.*)$")
 _TITLE = re.compile(r"(={5,}) ?[^=]{1,200}(=*)$")
 _COLON = re.compile(r":\s")
 # A GPU that answers nothing is one all the same: `GPU[7] : Not supported on the given system`.
 _MENTION = re.compile(r"^\s*(?:ERROR: )?GPU\s*\[?(\d{1,4})\]?\s*:")
+_NEARLY = re.compile(r"^\s*\w{2,4}\[[^\]]{1,4}\]?\s{0,8}:|^\s*GPU\s?\[(?!\d{1,4}\])")
 _LABEL = re.compile(r"GPU(\d{1,4})")
 _MATRIX_LINE = re.compile(
     r"^\s*GPU\d{1,4}(?:(?:\s+GPU\d{1,4})+|(?:\s+(?:\d+(?:-\d+)?|XGMI|PCIE|XXXX|N/A|True|False))+)\s*$"
@@ -125,6 +126,12 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     tables.difference = tables.difference or rows_differ(index for index, _device in rows)
     if any(_END not in output for output in text.split(_BANNER)[1:-1]):
         findings.append(problems.truncated(subject, "an output begins before another has ended"))
+    damaged = [line for line in text.splitlines() if _damaged(line)]
+    others = [own for title, own in sections if not title.lower().startswith("concise")]
+    damaged += [line for own in others for line in own if _is_row(line)]
+    if damaged:
+        message = f"a line is damaged or not where it belongs: {damaged[0].strip()[:60]!r}"
+        findings.append(problems.truncated(subject, message))
     if unread:
         findings.append(problems.unread(subject, unread))
     tables.difference = tables.difference or _sizes_differ(text)
@@ -134,7 +141,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     if _shortened(text):
         findings.append(problems.truncated(subject, "lines are cut at a terminal's width"))
     begun = _BANNER in text or any(title.lower() in _TABLES for title, _lines in sections)
-    if begun and not _ended(text):
+    if begun and not marks.ended(NAME, text):
         findings.append(problems.no_end(subject, f"the line '{_END}'"))
     return devices, findings
 
@@ -163,6 +170,18 @@ def _shortened(text: str) -> bool:
     return bool(halves) and all(len(left) - len(right) > 1 for left, right in halves)
 
 
+def _damaged(line: str) -> bool:
+    """Return whether a line is nearly a rule or nearly begins with a GPU's number."""
+    if line.count("=") > 20:
+        return _rule(line) is None and _TITLE.match(line.rstrip()) is None
+    return _NEARLY.match(line) is not None and _MENTION.match(line) is None
+
+
+def _is_row(line: str) -> bool:
+    old = "%" in line and _CONCISE_OLD.match(line)
+    return bool(old or _CONCISE.match(line) or _HARDWARE.match(line))
+
+
 def _rule(line: str) -> str | None:
     """Return the title in a rule of `=`, which may be empty; None for another line."""
     rule = line.rstrip()
@@ -176,27 +195,18 @@ def _field(line: str) -> tuple[int, str, str] | None:
     return (int(match.group(1)), name.strip(), value[0].strip()) if match and value else None
 
 
-def _ended(text: str) -> bool:
-    return _END in text or _BANDWIDTH_END in text
-
-
-def cut(text: str) -> bool:
-    """Say whether text begins as a whole output does, lacks its end and has no closed section.
-
-    A section is closed by the rule or the title behind it, a matrix by its last row.
-    """
-    if _BANNER not in text or _ended(text):
-        return False
+def closed(text: str) -> bool:
+    """Say whether a section is closed by the rule or the title behind it, or by its last row."""
     listed = False
     for line in text.splitlines():
         if _rule(line) is not None:
             if listed:
-                return False
+                return True
         elif _MENTION.match(line) or re.match(r"^\s*\d{1,4}\s+\S", line):
             listed = True
     sections = [(_TABLES.get(title.lower()), lines) for title, lines in _sections(text)]
     shapes = [_read_matrix(kind, lines) for kind, lines in sections if kind]
-    return not any(shape.devices and not shape.complaint for shape in shapes)
+    return any(shape.devices and not shape.complaint for shape in shapes)
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:

@@ -18,6 +18,7 @@ from .text import natural, unique_id
 NAME = "rocminfo"
 _END = "*** Done ***"
 _AGENT = re.compile(r"^Agent (\d{1,4})\s*$", re.MULTILINE)
+_KIND = re.compile(r"^  Device Type: +(?:CPU|GPU|DSP|AIE)\b", re.MULTILINE)
 # Two blanks: what is indented further belongs to a cache, a pool or an ISA.
 _KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):[ \t]+(.*)$", re.MULTILINE)
 
@@ -45,7 +46,7 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
         findings.append(problems.several(subject, message))
     for part in outputs:
         numbers = [int(number) for number in _AGENT.findall(part)]
-        kinds = re.findall(r"^  Device Type: +(?:CPU|GPU|DSP|AIE)\b", part, re.MULTILINE)
+        kinds = [block for block in _AGENT.split(part)[2::2] if len(_KIND.findall(block)) == 1]
         nodes = [int(node) for node in re.findall(r"(?m)^  Node: +(\d{1,4})\b", part)]
         # ROCr goes by node.
         whole = len(kinds) == len(numbers) and nodes == sorted(nodes)
@@ -56,11 +57,6 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     silence = "rocminfo lists no GPU" if text.strip() else None
     absence = None if devices else marks.why_absent(NAME, text) or silence
     return Observation(NAME, tuple(devices), findings=tuple(findings), absence=absence)
-
-
-def cut(text: str) -> bool:
-    """Say whether text begins as a whole output does and lacks its end."""
-    return "HSA System Attributes" in text and _END not in text
 
 
 def _devices(text: str, whole: bool) -> list[Device]:

@@ -120,13 +120,19 @@ def _shape(document: Any) -> frozenset[str]:
     return frozenset(first if isinstance(first, Mapping) else ())
 
 
-def rows_differ(numbers: Iterable[int]) -> str | None:
-    """Return how the lists differ that rows of these GPUs are; a list begins where numbers fall."""
+def runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Return the lists that these GPUs' rows are; one begins where numbers fall."""
     lists: list[list[int]] = []
     for number in numbers:
         if not lists or number <= lists[-1][-1]:
             lists.append([])
         lists[-1].append(number)
+    return lists
+
+
+def rows_differ(numbers: Iterable[int]) -> str | None:
+    """Return how the lists differ that rows of these GPUs are."""
+    lists = runs(numbers)
     if len({tuple(rows) for rows in lists}) < 2:
         return None
     return f"one list has {len(lists[0])} GPUs and another {len(lists[-1])}"

@@ -48,7 +48,7 @@ def json_spans(text: str) -> list[tuple[int, int, Any]]:
     Raises DamagedJsonError where a document begins and is cut or malformed: half a document is not
     a smaller one.
     """
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(object_pairs_hook=_distinct)
     documents: list[tuple[int, int, Any]] = []
     position = 0
     while (start := _json_start(text, position)) is not None:
@@ -58,6 +58,13 @@ def json_spans(text: str) -> list[tuple[int, int, Any]]:
             raise DamagedJsonError(str(problem)) from problem
         documents.append((start, position, document))
     return documents
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return values
 
 
 # At the start of a line, or where no other text looks like it: `GPU[0]` is not an array.
