@@ -186,7 +186,7 @@ STRAY = (
     "[ 1234.567890] amdgpu 0000:05:00.0: amdgpu: ring gfx timeout",
     "WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status",
     "get_link_weight_topology, Not supported on the given system",
-    "ERROR: GPU[1]\t: Cannot read Link Weight: Not supported on this machine",
+    "ERROR: GPU[0]\t: Cannot read Link Weight: Not supported on this machine",
     "root@gpu-001:~# ",
     "srun: error: nid200001: task 0: Exited with exit code 2",
     "\x1b[3m\x1b[0m",

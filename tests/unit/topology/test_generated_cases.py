@@ -270,6 +270,16 @@ DAMAGED = {
     "an address lacks its middle": system.lspci(MESH)
     .replace("0000:05:00.0", "0000:05", 1)
     .replace("0000:26:00.0", "0000:2600.0"),
+    "a row lacks its mode": FORM["amd-smi 25 partition"](MESH).replace("SPX", "-1", 1),
+    "a block goes on in another": LIST.replace(
+        "    PARTITION_ID: 0\n\nGPU: 7\n    BDF: 0000:e5:00.0\n", ""
+    ),
+    "an output ends twice": FORM["rocm-smi 6.0 concise"](MESH).replace(
+        "\n3 ", "\n==== End of ROCm SMI Log ====\n3 "
+    ),
+    "an address is lost": system.lspci(MESH, "-D -n").replace("0000:05:00.0", ""),
+    "an agent is of no type": system.rocminfo(MESH).replace(TYPE, TYPE.replace("   ", " q ", 1), 1),
+    "a field has no GPU": FORM["rocm-smi bus"](MESH).replace("GPU[7]", "..."),
     "two links lead to one node": TREE + LINK.replace("io_links/1", "io_links/9"),
     "a link is of no type of GPUs": TREE.replace("type 11", "type 1", 1),
     "a file's name is cut": TREE.replace("/properties <==", "/pro<=="),

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...findings import Finding
 from .. import problems
@@ -88,6 +88,16 @@ def partition_ids(texts: Iterable[str]) -> list[int | None]:
     return ids
 
 
+def _currents(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the rows of the table of current modes."""
+    inside = False
+    for line in lines:
+        if not line.strip() or line.lstrip().startswith("GPU_ID"):
+            inside = "ACCELERATOR_PROFILE_INDEX" in line and "RESOURCE" not in line
+        elif inside and line.lstrip()[0].isdigit():
+            yield line
+
+
 def partitions(
     lines: Sequence[str], subject: str, findings: list[Finding]
 ) -> list[tuple[int, Device]]:
@@ -95,6 +105,10 @@ def partitions(
     current = [match for line in lines if (match := _PARTITION_ROW.match(line))]
     if difference := rows_differ(int(match.group(1)) for match in current):
         findings.append(problems.several(subject, difference))
+    strange = [line for line in _currents(lines) if not _PARTITION_ROW.match(line)]
+    if strange:
+        message = f"a row of partitions is damaged: {strange[0].strip()[:40]!r}"
+        findings.append(problems.truncated(subject, message))
     ids = partition_ids(match.group(4) for match in current)
     devices: list[tuple[int, Device]] = []
     for match, identity in zip(current, ids, strict=True):

@@ -205,26 +205,31 @@ def _pair_table(
     return [(number, Device(bdf=address)) for number, address in enumerate(header)], findings
 
 
+def _margin(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
 def _headless(lines: Sequence[str]) -> str | None:
     """Return what shows that the line `GPU: n` above a block is lost, or lines of one are.
 
     GPUs list processes alike, and masks of CPUs stand alone in their lines.
     """
-    first: str | None = None
+    names: list[str] = []
     inside = False
     strange = 0
     for line in lines:
         if _BLOCK.match(line):
-            first, inside = None, True
+            names, inside = [], True
         elif _STRANGE_HEAD.match(line) and inside:
             return f"'{line.strip()}' is the head of no GPU"
         elif _OTHER_BLOCK.match(line):
             inside = False
         elif inside and line.strip():
-            key = line.split(":")[0].rstrip()
-            if key == first and "PROCESS_INFO" not in key:
-                return f"a GPU has {key.strip()} twice"
-            first = first or key
+            name = line.split(":")[0].rstrip()
+            if name in names and "PROCESS_INFO" not in name:
+                return f"a GPU has {name.strip()} twice"
+            if not names or _margin(name) == _margin(names[0]):
+                names.append(name)
             strange += 1 if _KEY.match(line) is None else -1
     return "most lines below GPUs are damaged" if strange > 0 else None
 

@@ -134,7 +134,7 @@ def _damaged(path: str, content: str) -> bool:
 def _of_another(path: str, content: str) -> bool:
     link = re.search(r"nodes/(\d+)/\w+_links/\d+/properties$", path)
     values = properties(content)
-    return bool(link and values) and values.get("node_from") != int(link.group(1))
+    return link is not None and bool(values) and values.get("node_from") != int(link.group(1))
 
 
 def hidden(files: Mapping[str, str]) -> set[int]:

@@ -32,7 +32,9 @@ _IDS = re.compile(r"(?:\[|^)1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b")
 _ASKED = re.compile(r"\blspci\b.{0,200} -d ?(?:0x)?1002:([0-9a-fA-F]{4})\b")
 # A row has an Instinct GPU's id or name at its end; a subsystem's is indented.
 _INSTINCT = re.compile(
-    r"^\S.*?(?:\b1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b|Instinct MI\d).*$", re.MULTILINE
+    r"^(?:\S| *(?:12|03)[0-9a-f]{2}: ).*?"
+    r"(?:\b1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b|Instinct MI\d).*$",
+    re.MULTILINE,
 )
 _ANY = "74a1"  # of a row that has the name and no id
 # What -k adds below a device: the driver is missing where none is bound, modules where none fits.

@@ -29,6 +29,9 @@ _COLON = re.compile(r":\s")
 # A GPU that answers nothing is one all the same: `GPU[7] : Not supported on the given system`.
 _MENTION = re.compile(r"^\s*(?:ERROR: )?GPU\s*\[?(\d{1,4})\]?\s*:")
 _NEARLY = re.compile(r"^\s*\w{2,4}\[[^\]]{1,4}\]?\s{0,8}:|^\s*GPU\s?\[(?!\d{1,4}\])")
+_DEGREES = re.compile(r"\d ?(?:%|°C|c )")
+# A field whose GPU is not readable: `...  : PCI Bus: 0000:E1:00.0`.
+_NAMELESS = re.compile(r"^\S{0,12}\s{0,8}:\s{1,4}([^:]{1,60}):\s")
 _LABEL = re.compile(r"GPU(\d{1,4})")
 _MATRIX_LINE = re.compile(
     r"^\s*GPU\d{1,4}(?:(?:\s+GPU\d{1,4})+|(?:\s+(?:\d+(?:-\d+)?|XGMI|PCIE|XXXX|N/A|True|False))+)\s*$"
@@ -127,6 +130,13 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     if any(_END not in output for output in text.split(_BANNER)[1:-1]):
         findings.append(problems.truncated(subject, "an output begins before another has ended"))
     damaged = [line for line in text.splitlines() if _damaged(line)]
+    names = {name for fields in values.values() for name in fields}
+    damaged += [
+        match.group()
+        for line in text.splitlines()
+        if (match := _NAMELESS.match(line)) and not _MENTION.match(line)
+        if match.group(1).strip() in names
+    ]
     others = [own for title, own in sections if not title.lower().startswith("concise")]
     damaged += [line for own in others for line in own if _is_row(line)]
     if damaged:
@@ -178,7 +188,7 @@ def _damaged(line: str) -> bool:
 
 
 def _is_row(line: str) -> bool:
-    old = "%" in line and _CONCISE_OLD.match(line)
+    old = _DEGREES.search(line) and _CONCISE_OLD.match(line)
     return bool(old or _CONCISE.match(line) or _HARDWARE.match(line))
 
 

@@ -18,7 +18,7 @@ from .text import natural, unique_id
 NAME = "rocminfo"
 _END = "*** Done ***"
 _AGENT = re.compile(r"^Agent (\d{1,4})\s*$", re.MULTILINE)
-_KIND = re.compile(r"^  Device Type: +(?:CPU|GPU|DSP|AIE)\b", re.MULTILINE)
+_KIND = re.compile(r"^  Device Type: +(?:CPU|GPU|DSP|AIE)\s*$", re.MULTILINE)
 # Two blanks: what is indented further belongs to a cache, a pool or an ISA.
 _KEY = re.compile(r"^  ([A-Z][A-Za-z ]*):[ \t]+(.*)$", re.MULTILINE)
 
