@@ -149,7 +149,7 @@ def _no_gpus(host: str, observations: Sequence[Observation], slots: Sequence[pci
     ]
     names = " and ".join(observation.source for observation in observations)
     if not reasons and not slots:
-        message = f"the output of {names} says nothing of GPUs"
+        message = f"the output of {names} has nothing of GPUs that a topology is made of"
         return problems.finding("TOPO-NO-GPU-DATA", host, message)
     message = "; ".join(reasons) or f"the output of {names} lists no GPU"
     if slots:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from ..findings import Finding
 from . import problems
 from .observation import Device, Observation
-from .readers import amd_smi, kfd, rocm_smi
+from .readers import amd_smi, kfd, lspci, rocm_smi
 
 # Of output that is known to lack GPUs that the tool listed.
 _CUT = ("TOPO-TRUNCATED", "TOPO-SELECTED")
@@ -54,7 +54,9 @@ def join(observations: Sequence[Observation], subject: str) -> tuple[list[Entry]
     for observation in observations:
         if not observation.devices:
             continue
-        devices = _normalised(observation.devices)
+        # Only lspci lists the functions that there are.
+        functions = observation.source == lspci.NAME
+        devices = list(observation.devices) if functions else _normalised(observation.devices)
         if not entries:
             for position, device in enumerate(devices):
                 entries.append(Entry())
@@ -126,11 +128,16 @@ def _same_order(seen: Observation, first: Observation | None, entries: Sequence[
     pairs = zip(seen.devices, first.devices, strict=False)
     nodes = [(a.numa_node, b.numa_node) for a, b in pairs]
     agree = all(None in pair or pair[0] == pair[1] for pair in nodes)
-    return same and agree and first.by_address and not any(map(_identified, seen.devices))
+    return same and agree and first.by_address and not _identified(seen.devices, first.devices)
 
 
-def _identified(device: Device) -> bool:
-    return any((device.bdf, device.kfd_node, device.kfd_id, device.unique_id))
+def _identified(devices: Sequence[Device], others: Sequence[Device]) -> bool:
+    """Return whether both sources have values by which GPUs can be told apart."""
+    names = ("bdf", "kfd_node", "kfd_id", "unique_id")
+    both = [
+        [any(getattr(each, name) for each in some) for name in names] for some in (devices, others)
+    ]
+    return any(map(all, zip(*both, strict=True)))
 
 
 def _by_number(source: str, first: str, subject: str) -> Finding:

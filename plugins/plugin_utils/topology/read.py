@@ -22,6 +22,7 @@ from .observation import MOST_DEVICES, Device, Observation
 from .readers import (
     amd_smi,
     bandwidth_test,
+    kernel_log,
     kfd,
     lspci,
     marks,
@@ -76,6 +77,8 @@ def captured(recognised: Recognition, name: str) -> Topology:
     """
     host = PurePath(name).stem.removesuffix(".tar") or name
     nodes, notes = numactl.parse("".join(recognised.texts(marks.NUMACTL)), name)
+    text = "".join(f"{line.text}\n" for line in recognised.lines)
+    notes += tuple(kernel_log.failed_probes(text, name))
     observations = _observations(recognised, name, nodes)
     bus = [item for item in observations if item.source == lspci.NAME]
     if len(observations) > 1:
@@ -89,7 +92,6 @@ def captured(recognised: Recognition, name: str) -> Topology:
         *_selection(recognised, most, name),
         *(gap for item in observations for gap in _gaps(item, name)),
     ]
-    text = "".join(f"{line.text}\n" for line in recognised.lines)
     # What somebody left out before the first GPU is not about GPUs.
     first = _FIRST_GPU.search(text)
     if elided(text[first.start() if first else 0 :]):

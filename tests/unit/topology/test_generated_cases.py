@@ -280,6 +280,13 @@ DAMAGED = {
     "an address is lost": system.lspci(MESH, "-D -n").replace("0000:05:00.0", ""),
     "an agent is of no type": system.rocminfo(MESH).replace(TYPE, TYPE.replace("   ", " q ", 1), 1),
     "a field has no GPU": FORM["rocm-smi bus"](MESH).replace("GPU[7]", "..."),
+    "a row is glued to its class": system.lspci(MESH, "-D -n").replace(
+        "05:00.0 1200", "05:00.01200"
+    ),
+    "two rows are one": system.lspci(MESH, "-D -n").replace("\n0000:26", "_0000:26"),
+    "a row has no ids": system.lspci(MESH, "-D -n").replace("1002:74a5", "", 1),
+    "links of two hosts": FORM["amd-smi 26 xgmi"](Machine(MESH.cards[:3]))
+    + FORM["amd-smi 26 xgmi"](Machine(MESH.cards[:4])),
     "two links lead to one node": TREE + LINK.replace("io_links/1", "io_links/9"),
     "a link is of no type of GPUs": TREE.replace("type 11", "type 1", 1),
     "a file's name is cut": TREE.replace("/properties <==", "/pro<=="),

@@ -25,6 +25,8 @@ TOPOLOGY = printers.rocm_smi_topology(MESH)
 LIST = amd.list_text(MESH)
 HIVES = Machine(MESH.cards, lambda a, b: Wire() if a.numa == b.numa else Wire("PCIE", 72, 3))
 
+AMD = "Advanced Micro Devices, Inc. [AMD/ATI]"
+
 
 def codes(topology, severity=None):
     return [one.code for one in topology.findings if severity in (None, one.severity)]
@@ -261,3 +263,44 @@ def test_a_command_that_selects_an_id_is_no_damaged_row():
     topology = read(text, "t.txt")
     assert len(topology.gpus) == 8
     assert codes(topology, "error") == []
+
+
+def test_buses_that_rise_are_no_numbers_of_lines():
+    rows = [f"{bus}:00.0 Display controller: {AMD} Aldebaran\n" for bus in ("05", "15", "65", "75")]
+    addresses = [gpu.bdf for gpu in read("".join(rows), "lspci.txt").gpus]
+    assert addresses == [f"0000:{bus}:00.0" for bus in ("05", "15", "65", "75")]
+
+
+def test_functions_on_the_bus_are_no_partitions():
+    functions = ("01:00.0", "01:02.0", "01:02.1")
+    rows = [f"{each} VGA compatible controller: {AMD} Ellesmere\n" for each in functions]
+    topology = read("".join(rows), "lspci.txt")
+    assert [gpu.bdf for gpu in topology.gpus] == [f"0000:{each}" for each in functions]
+    assert "TOPO-PARTITION-COUNT" not in codes(topology)
+
+
+def test_a_controller_of_another_vendor_is_no_damaged_row():
+    text = f"03:00.0 Display controller: {AMD} Aldebaran\n81:00.0 3D controller: NVIDIA GA100\n"
+    assert codes(read(text, "lspci.txt")) == ["TOPO-OPEN-LIST"]
+
+
+def test_a_failed_probe_above_another_tool_is_told():
+    text = "amdgpu: probe of 0000:26:00.0 failed with error -22\n"
+    bus = "GPU[0]\t\t: PCI Bus: 0000:05:00.0"
+    assert "TOPO-PROBE-FAILED" in codes(read(text + rocm.frame(("PCI Bus ID", [bus])), "t.txt"))
+
+
+def test_ids_that_one_tool_alone_prints_are_no_other_order():
+    text = "GPU: 0\n    BDF: 0000:03:00.0\n    NODE_ID: 2\n\n"
+    unique = rocm.frame(("Unique ID", ["GPU[0]\t\t: Unique ID: 0x67c63ac3c3c637f9"]))
+    topology = read(text + unique, "t.txt")
+    assert topology.gpus[0].unique_id == "67c63ac3c3c637f9"
+    assert codes(topology) == ["TOPO-BY-NUMBER"]
+
+
+def test_a_table_s_title_that_is_a_key_too_gives_no_margin():
+    blocks = [
+        f"GPU: {n}\n    MEMORY_PARTITION:\n        CAPS: N/A\n        CURRENT: NPS1\n\n"
+        for n in range(4)
+    ]
+    assert codes(read("".join(blocks), "p.txt")) == ["TOPO-OPEN-LIST", "TOPO-NO-BDF"]

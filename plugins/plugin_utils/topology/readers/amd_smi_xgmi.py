@@ -42,6 +42,11 @@ def read(
         headers = [_COLUMN.findall(line) for line in body if "bdf" in line]
         rows = [(place, match) for place, line in enumerate(body) if (match := _ROW.match(line))]
         numbers = [int(match.group(1)) for _place, match in rows]
+        if counts.get(title, (len(set(numbers)),))[0] != len(set(numbers)):
+            message = (
+                f"table '{title}' is in it of {counts[title][0]} and of {len(set(numbers))} GPUs"
+            )
+            findings.append(problems.truncated(subject, message))
         counts[title] = len(set(numbers)), max(map(len, headers), default=0)
         for place, match in rows:
             number, cells = int(match.group(1)), match.group(3).split()

@@ -14,17 +14,18 @@ from ...findings import Finding
 from ...gpus import model_of
 from .. import problems
 from ..observation import Device, Observation
-from . import kernel_log
 from .text import bus_address, hexadecimal
 
 NAME = "lspci"
 _ROW = re.compile(
     r"^((?:[0-9a-f:]{2,13}\.[0-7]/)*[0-9a-f:]{2,13}\.[0-7])"  # a path of functions, or one
-    r" (?:([A-Z][\w ./-]*?)(?: \[([0-9a-f]{4})\])?|([0-9a-f]{4})): (\S.*)$",
+    r" (?:([A-Z3][\w ./-]*?)(?: \[([0-9a-f]{4})\])?|([0-9a-f]{4})): (\S.*)$",
     re.MULTILINE,
 )
 _AMD = re.compile(r"Advanced Micro Devices|AMD/ATI|\[1002:|^1002:")
 _ADDRESS = re.compile(r"(?:(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:)?[01][0-9a-f]\.[0-7]")
+# An address with the class that follows it, which may be glued to it.
+_NEARLY = re.compile(r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] ?(?:12|03|Pro|Dis|VGA|3D)")
 # As pci.ids names classes 12xx and 03xx; the bridges and audio functions of a card are AMD's too.
 _GPU_CLASSES = re.compile(r"Processing accelerators|(?:Display|VGA compatible|3D) controller")
 _IDS = re.compile(r"(?:\[|^)1002:([0-9a-f]{4})\b|\bDevice ([0-9a-f]{4})\b")
@@ -53,7 +54,6 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
     for text in texts:
         command = _ASKED.search(text)
         drivers = _drivers(text)
-        findings += kernel_log.failed_probes(text, subject)
         findings += _unread(text, subject)
         for row, driver in zip(_ROW.finditer(text), drivers, strict=True):
             if not _gpu_row(row):
@@ -98,6 +98,8 @@ def _unread(text: str, subject: str) -> list[Finding]:
         return [problems.truncated(subject, "the first line or an address is cut")]
     read = {row.start() for row in rows if _gpu_row(row)}
     lost = [row.group() for row in rows if _is_damaged(row)]
+    lines = text.splitlines()
+    lost += [line for line in lines if _NEARLY.match(line) and not _ROW.match(line)]
     lost += [
         match.group().strip()
         for match in _INSTINCT.finditer(text)
@@ -154,6 +156,8 @@ def _is_damaged(row: re.Match[str]) -> bool:
     """Say whether a row of a device such as GPUs are lacks its ids though lspci prints ids."""
     _path, name, in_brackets, bare, rest = (group or "" for group in row.groups())
     ids = r"[0-9a-f]{4}:[0-9a-f]{4}\b" if bare else r"\[[0-9a-f]{4}:[0-9a-f]{4}\]"
+    if _NEARLY.search(rest):
+        return True
     return bool(in_brackets or bare) and _is_gpu(name, bare) and not re.search(ids, rest)
 
 

@@ -27,7 +27,7 @@ _FIELD = re.compile(r"^\s*GPU\s*\[?(\d{1,4})\]?\s*:(.*)$")
 _TITLE = re.compile(r"(={5,}) ?[^=]{1,200}(=*)$")
 _COLON = re.compile(r":\s")
 # A GPU that answers nothing is one all the same: `GPU[7] : Not supported on the given system`.
-_MENTION = re.compile(r"^\s*(?:ERROR: )?GPU\s*\[?(\d{1,4})\]?\s*:")
+_MENTION = re.compile(r"^\s*(?:ERROR: )?GPU\s*\[?(\d{1,4})\]?\s*(?:XCP\[\d{1,4}\]\s*)?:")
 _NEARLY = re.compile(r"^\s*\w{2,4}\[[^\]]{1,4}\]?\s{0,8}:|^\s*GPU\s?\[(?!\d{1,4}\])")
 _DEGREES = re.compile(r"\d ?(?:%|°C|c )")
 # A field whose GPU is not readable: `...  : PCI Bus: 0000:E1:00.0`.
