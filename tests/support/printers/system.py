@@ -23,11 +23,15 @@ def bridges_of(index: int) -> tuple[str, ...]:
 
 
 def lspci(machine: Machine, options: str = "-D -nn -PP", others: Sequence[str] = ()) -> str:
-    """`lspci` with any of -D, -n, -nn, -PP, of the GPUs and other devices."""
+    """`lspci` with any of -D, -n, -nn, -PP, of the GPUs and other devices.
+
+    Without -D it leaves out domains where there is but one.
+    """
     lines = []
+    full = "-D" in options or any(not card.bdf.startswith("0000:") for card in machine.cards)
     for index, card in enumerate(machine.cards):
         path = [*bridges_of(index), card.bdf] if "-PP" in options else [card.bdf]
-        words = path if "-D" in options else [word.removeprefix("0000:") for word in path]
+        words = path if full else [word.removeprefix("0000:") for word in path]
         identity = f"1002:{card.device_id:04x}"
         if "-nn" in options:
             rest = f"{CLASS} [1200]: {VENDOR} Device [{identity}] (rev 01)"

@@ -14,7 +14,7 @@ from typing import Any
 from ...documents import knowledge
 from ...findings import Finding
 from .. import problems
-from ..observation import CELL_CHECKS, Device
+from ..observation import Device
 from . import amd_smi_rows, amd_smi_xgmi, marks
 from .several import Tables, runs
 from .text import (
@@ -70,23 +70,18 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
                 message = f"a table of {len(header.split())} GPUs is without its title"
                 findings.append(problems.truncated(subject, message))
             continue
-        cells = Tables()
-        matches, more = _pair_table(title, body, cells, subject)
+        matches, more = _pair_table(title, body, tables, subject)
         addresses = [device.bdf for _index, device in matches]
         if own is not None and addresses != own:
             tables.difference = f"tables of {len(own)} and of {len(addresses)} other GPUs are in it"
         own = addresses
         devices += matches
         findings += more
-        for kind, values in cells.items():
-            tables.add(kind, values)
     blocks = _blocks(lines)
     devices += [(index, _block_device(values)) for index, values in blocks]
     if lost := _lost(blocks):
         findings.append(problems.no_end(subject, f"{', '.join(sorted(lost))} of the last GPU"))
-    findings += _counts(blocks, subject)
-    empty = [f"nothing is known of GPU {index}" for index, values in blocks if not values]
-    if strange := _headless(lines) or next(iter(empty), None):
+    if strange := _unlike(blocks) or _headless(lines):
         findings.append(problems.truncated(subject, strange))
     findings += _linear_tables(lines, tables, subject)
     devices += amd_smi_rows.box(lines, subject, findings)
@@ -111,23 +106,19 @@ def _lost(blocks: Sequence[tuple[int, dict[str, str]]]) -> set[str]:
     return common - blocks[-1][1].keys()
 
 
-def _counts(blocks: Sequence[tuple[int, dict[str, str]]], subject: str) -> list[Finding]:
-    """Return a finding where one listing has other GPUs than another, or a block's head is lost.
-
-    Each listing begins at GPU 0, and its blocks begin with the same key.
-    """
+def _unlike(blocks: Sequence[tuple[int, dict[str, str]]]) -> str | None:
+    """Return how blocks differ: each listing begins at GPU 0, and each block with the same key."""
     lists = runs(index for index, _values in blocks)
     sizes = sorted(map(len, lists))
     if len({tuple(numbers) for numbers in lists}) > 1:
-        message = f"one listing has {sizes[-1]} GPUs and another {sizes[0]}, or their order is lost"
-        return [problems.truncated(subject, message)]
-    values = iter(blocks)
+        return f"one listing has {sizes[-1]} GPUs and another {sizes[0]}, or their order is lost"
+    own = iter(blocks)
     for numbers in lists:
-        first = {next(iter(next(values)[1]), "nothing"): number for number in numbers}
-        if len(first) > 1:
+        first = {next(iter(next(own)[1]), "nothing"): number for number in numbers}
+        if len(first) > 1 or "nothing" in first:
             heads = ", ".join(f"GPU {number}: {key}" for key, number in first.items())
-            return [problems.truncated(subject, f"GPUs begin with different lines ({heads})")]
-    return []
+            return f"GPUs begin with different lines ({heads})"
+    return None
 
 
 def _tables(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
@@ -188,14 +179,9 @@ def _pair_table(
         number = header.index(address) if unique else place
         if len(row) >= len(header):
             full.add(number)
-        for column, cell in enumerate(row[: len(header)]):
-            value = known(cell)
-            if kind is None or number == column or value is None:
-                continue
-            if CELL_CHECKS[kind](value) is None and value != "0-0":
-                nonsense = value
-            else:
-                tables.setdefault(kind, {})[number, column] = cell
+        if kind is not None:
+            cells = {(number, column): cell for column, cell in enumerate(row[: len(header)])}
+            nonsense = tables.add_checked(kind, cells) or nonsense
     findings = []
     if not header or len(full) < len(header):
         message = f"table '{title}': {len(full)} of {len(header)} rows are whole"
@@ -322,41 +308,31 @@ def _bytes(size: Any) -> int | None:
 
 def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[Finding]:
     """Read the pairs that ROCm 6.0 lists under each GPU: `WEIGHT:`, then `GPU_1: 15`."""
-    index, kind, nonsense = -1, None, None
-    cells: dict[tuple[int, str], set[int]] = {}
-    seen: set[int] = set()
-    disorder = False
-    parsed: list[tuple[str, tuple[int, int], str]] = []
+    index, kind = -1, None
+    rows: dict[str, dict[int, list[tuple[int, str]]]] = {}
     for line in lines:
         start, pair = _BLOCK.match(line), _KEY.match(line)
         if start:
             index, kind = int(start.group(1)), None
         elif pair and not pair.group(2).strip():
-            kind, seen = _LINEAR.get(pair.group(1).strip().lower()), set()
+            kind = _LINEAR.get(pair.group(1).strip().lower())
         elif pair and kind and (other := re.fullmatch(r"GPU_(\d{1,4})", pair.group(1))):
-            number, value = int(other.group(1)), known(pair.group(2))
-            if number in seen or index < 0:
-                disorder = True
-            seen.add(number)
-            cells.setdefault((index, kind), set()).add(number)
-            if number == index or value is None:
-                continue
-            if CELL_CHECKS[kind](value) is None and value != "0-0":
-                nonsense = value
-            else:
-                parsed.append((kind, (index, number), value))
-    findings = []
-    if disorder:
+            row = rows.setdefault(kind, {}).setdefault(index, [])
+            row.append((int(other.group(1)), pair.group(2)))
+    lists = [row for cells in rows.values() for row in cells.values()]
+    if any(-1 in cells for cells in rows.values()) or any(
+        len(dict(row)) < len(row) for row in lists
+    ):
         message = "a GPU lists a pair twice under one title; the cells of all pairs are unknown"
         return [problems.truncated(subject, message)]
-    for kind_of, ends, value in parsed:
-        tables.add(kind_of, {ends: value})
-    count = max(map(len, cells.values()), default=0)
-    short = {number for (number, _kind), others in cells.items() if len(others) < count}
-    whole = len({number for number, _kind in cells} - short)
-    kinds = {kind for _number, kind in cells}
-    if count and (whole < count or len(cells) < len(kinds) * count):
-        findings.append(problems.truncated(subject, f"{whole} of {count} GPUs list all pairs"))
+    count = max(map(len, lists), default=0)
+    findings = []
+    if sum(len(row) == count for row in lists) < len(rows) * count:
+        findings.append(problems.truncated(subject, f"not all of {count} GPUs list all pairs"))
+    nonsense = None
+    for kind, cells in rows.items():
+        pairs = {(a, b): cell for a, row in cells.items() for b, cell in row}
+        nonsense = tables.add_checked(kind, pairs) or nonsense
     if nonsense:
         findings.append(problems.unreadable_cells(subject, "the topology", nonsense))
     return findings

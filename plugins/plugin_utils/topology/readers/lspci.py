@@ -139,7 +139,9 @@ def _bound(devices: list[Device], findings: list[Finding], subject: str) -> Obse
 
 def _in_order(devices: Sequence[Device]) -> tuple[list[Device], str | None]:
     """Return the GPUs without those listed again, and where the order of addresses breaks."""
-    distinct = list(dict.fromkeys(devices))
+    # Rows without an address (-P) identify nothing.
+    rows = {(device, device.bdf or place): device for place, device in enumerate(devices)}
+    distinct = list(rows.values())
     for before, after in itertools.pairwise(distinct):
         if before.bdf and after.bdf and before.bdf >= after.bdf:
             return distinct, f"{after.bdf} follows {before.bdf}"

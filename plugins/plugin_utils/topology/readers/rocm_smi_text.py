@@ -16,7 +16,7 @@ from typing import Any
 from ...findings import Finding
 from ...gpus import model_of
 from .. import problems
-from ..observation import CELL_CHECKS, Device, port_states
+from ..observation import Device, port_states
 from . import marks
 from .several import Tables, rows_differ
 from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id, virtual
@@ -112,10 +112,8 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
             elif kind and pairs.setdefault(kind, set(shape.cells)) != set(shape.cells):
                 other = f"the {kind} of other GPUs each is in it twice"
                 tables.difference = tables.difference or other
-            if shape.nonsense:
-                findings.append(problems.unreadable_cells(subject, where, shape.nonsense))
-            if kind:
-                tables.add(kind, shape.cells)
+            if kind and (nonsense := tables.add_checked(kind, shape.cells)):
+                findings.append(problems.unreadable_cells(subject, where, nonsense))
         else:
             rows += [parsed for line in lines if (parsed := _row(title, line, strange)) is not None]
         for line in lines:
@@ -232,12 +230,11 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
 
 
 class _Shape:
-    """How many devices a matrix is about, what is wrong with it, and its cells."""
+    """How many devices a matrix is about, what is wrong with it, and its cells as printed."""
 
     def __init__(self) -> None:
         self.devices = 0
         self.complaint: str | None = None
-        self.nonsense: str | None = None
         self.cells: dict[tuple[int, int], str] = {}
 
 
@@ -279,17 +276,12 @@ def _read_matrix(kind: str | None, lines: Sequence[str]) -> _Shape:
     if kind is None or disorder is not None:
         shape.complaint = f"{disorder or 'what it is about is not known'}; its cells are unknown"
         return shape
-    for a, row in rows.items():
-        for b, cell in zip(columns, row, strict=False):
-            value = known(cell)
-            if a == b or value is None or kind not in CELL_CHECKS:
-                continue
-            # A bare 0 is what rocm-smi 5 prints between GPUs that only PCIe links.
-            unreported = kind == "bandwidth" and value in ("0", "0-0")
-            if CELL_CHECKS[kind](value) is None and not unreported:
-                shape.nonsense = value
-            else:
-                shape.cells[a, b] = cell
+    shape.cells = {
+        (a, b): cell
+        for a, row in rows.items()
+        for b, cell in zip(columns, row, strict=False)
+        if known(cell)
+    }
     return shape
 
 

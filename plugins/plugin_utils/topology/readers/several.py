@@ -12,7 +12,7 @@ from typing import Any
 
 from ...findings import Finding
 from .. import problems
-from ..observation import Device, Observation, merged, paths_from_cells, positions
+from ..observation import CELL_CHECKS, Device, Observation, merged, paths_from_cells, positions
 from .text import json_documents, known
 
 
@@ -32,7 +32,23 @@ class Tables(dict[str, dict[tuple[int, int], str]]):
                 message = f"the {kind} of GPU {pair[0]} and {pair[1]} is {old} and also {new}"
                 self.difference = self.difference or message
 
+    def add_checked(self, kind: str, cells: Mapping[tuple[int, int], str]) -> str | None:
+        """Add the cells that a table of this kind may have; return one that it may not have.
 
+        A bare 0 is what rocm-smi 5 prints as bandwidth between GPUs that only PCIe links.
+        """
+        values = {pair: value for pair, cell in cells.items() if (value := known(cell))}
+        odd = {
+            pair
+            for pair, value in values.items()
+            if CELL_CHECKS[kind](value) is None and (kind, value) not in _NO_BANDWIDTH
+        }
+        apart = {pair for pair in values if pair[0] != pair[1]}
+        self.add(kind, {pair: values[pair] for pair in apart - odd})
+        return next((values[pair] for pair in sorted(odd & apart)), None)
+
+
+_NO_BANDWIDTH = (("bandwidth", "0"), ("bandwidth", "0-0"))
 Devices = list[tuple[int, Device]]
 
 
