@@ -29,7 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
 from rules_page import table
 
 GPU = "MI325X"
-MODELS = Path(__file__).resolve().parents[1] / "tests/engine/upstream_models.yml"
+MODELS = Path(__file__).resolve().parents[1] / "tests/engine/configs.yml"
 HEAD = """# Upstream's recipes
 
 vLLM's own tree has a deployment recipe for each of {whole} models; {count} of them name {gpu} as
@@ -64,8 +64,12 @@ def verified() -> Mapping[str, Mapping[str, Any]]:
 @functools.cache
 def configs() -> Mapping[str, Any]:
     """Return the models' dimensions, as far as they could be had."""
-    models: Mapping[str, Any] = yaml.safe_load(MODELS.read_text(encoding="utf-8"))["models"]
-    return models
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    corpus = yaml.load(MODELS.read_text(encoding="utf-8"), loader)  # noqa: S506
+    models = corpus["models"]
+    return {
+        recipe: {"as": name, "config": models[name]} for recipe, name in corpus["recipes"].items()
+    }
 
 
 def words_of(entry: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:

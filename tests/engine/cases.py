@@ -159,6 +159,7 @@ ODD = (
     ("odd/int8-experts", Mistake()),
     ("odd/fbgemm-fp8", Mistake()),
     ("odd/fbgemm-fp8", Mistake(args={"allow-deprecated-quantization": None})),
+    ("odd/narrow-values", Mistake(args={"trust-remote-code": True})),
     ("odd/new-class", Mistake(until="0.20.2")),
     ("odd/no-gate", Mistake(env={"VLLM_ROCM_USE_AITER_MOE": 1})),
     ("odd/four-mamba-groups", Mistake()),

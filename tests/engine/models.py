@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import runpy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
@@ -28,10 +30,11 @@ CONFIGS = Path(__file__).parent / "configs.yml"
 REAL = SHARED / "data" / "model-configs"
 # The first release that can read a config.json, where no rule could say why the others cannot.
 UNFIT = {
-    # Earlier ones want an older transformers 5, which lets them ask for one head size of all.
-    "google/gemma-4-26B-A4B": "0.28.0",
-    "google/gemma-4-31B-it": "0.28.0",
     "google/gemma-3-27b-it": "0.33.0",  # this copy has an activation that vLLM refused before
+}
+UNFIT_TYPES = {
+    # Earlier ones want an older transformers 5, which lets them ask for one head size of all.
+    "gemma4": "0.28.0",
 }
 # What Apiary does not keep of a config.json, because no weight depends on it, and vLLM reads.
 COMPLETE = {"Qwen/Qwen3-VL-235B-A22B-Instruct": {"text_config": {"norm_topk_prob": True}}}
@@ -62,7 +65,8 @@ class Model:
 
     def fits(self, version: str) -> bool:
         """Say whether a release can read this config.json; see UNFIT."""
-        return order(version) >= order(UNFIT.get(self.name, version))
+        first = UNFIT_TYPES.get(self.architecture.model_type, version)
+        return order(version) >= order(UNFIT.get(self.name, first))
 
 
 def models(home: Path, real: bool = True, more: Path | None = None) -> dict[str, Model]:
@@ -103,8 +107,21 @@ def models(home: Path, real: bool = True, more: Path | None = None) -> dict[str,
 
 def published() -> dict[str, Config]:
     """Return the dimensions of published models; see configs.yml."""
-    configs: dict[str, Config] = yaml.safe_load(CONFIGS.read_text(encoding="utf-8"))
+    configs: dict[str, Config] = copy.deepcopy(_corpus()["models"])
     return configs
+
+
+def recipes() -> dict[str, str]:
+    """Return the model in configs.yml that has the dimensions of each of upstream's recipes."""
+    names: dict[str, str] = _corpus()["recipes"]
+    return names
+
+
+@functools.cache
+def _corpus() -> dict[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    corpus: dict[str, Any] = yaml.load(CONFIGS.read_text(encoding="utf-8"), loader)  # noqa: S506
+    return corpus
 
 
 def _known() -> dict[str, Config]:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
     Features,
     Layout,
@@ -25,7 +24,6 @@ from engine import cases
 from engine import models as published
 from engine.models import Model
 
-CONFIGS = Path(__file__).with_name("upstream_models.yml")
 # What vLLM's own processor of these models reads; its numbers are of no matter here.
 KIMI_PROCESSOR = {
     "image_processor_type": "Qwen2VLImageProcessor",
@@ -53,11 +51,11 @@ FEATURES = (
 
 def models(home: Path) -> dict[str, Model]:
     """Return the models by name, each with its directory."""
-    result = {}
-    for name, entry in yaml.safe_load(CONFIGS.read_text(encoding="utf-8"))["models"].items():
-        text, directory = json.dumps(entry["config"]), home / "models" / "upstream" / name
+    result, configs = {}, published.published()
+    for name, own in published.recipes().items():
+        text, directory = json.dumps(configs[own]), home / "models" / "upstream" / name
         published._write(directory, text)
-        if entry["config"]["model_type"] == "kimi_k25":  # its own is code beside the weights
+        if configs[own]["model_type"] == "kimi_k25":  # its own is code beside the weights
             (directory / "preprocessor_config.json").write_text(json.dumps(KIMI_PROCESSOR))
         result[name] = Model(name, read_config(text, name), directory)
     return result
@@ -68,7 +66,7 @@ def commands(version: str, gpu: str, known: dict[str, Model], small: bool) -> It
     recipes = knowledge("vllm/recipes.yml")["recipes"]
     for name, model in known.items():
         entry = recipes[name]
-        if order(version) < order(entry.get("since", "0")):
+        if order(version) < order(entry.get("since", "0")) or not model.fits(version):
             continue
         size = entry.get("tensor_parallel")
         size = size if isinstance(size, int) else 8

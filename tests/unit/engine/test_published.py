@@ -159,7 +159,7 @@ def test_weights_without_a_kernel_are_refused():
 
 @pytest.mark.parametrize(
     ("version", "rules"),
-    [("0.22.1", set()), ("0.23.0", {"VLLM-NVFP4-W4A16"}), ("0.25.1", {"VLLM-NVFP4-W4A16"})],
+    [("0.20.2", set()), ("0.21.0", {"VLLM-NVFP4-W4A16"}), ("0.25.1", {"VLLM-NVFP4-W4A16"})],
 )
 def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, rules):
     layers = {"model.layers.0.mlp.up_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16}}

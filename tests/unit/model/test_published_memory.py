@@ -119,5 +119,6 @@ def test_patterns_of_layers_without_experts_say_nothing_of_experts():
 @pytest.mark.parametrize("name", sorted(CONFIGS))
 def test_every_published_config_is_read(name):
     model = read(name)
-    unknown = {"moonshotai/Kimi-K3"}
+    # Qwen2.5-VL's file leaves its vocabulary to transformers' default.
+    unknown = {"moonshotai/Kimi-K3", "Qwen/Qwen2.5-VL-72B-Instruct"}
     assert (weights_bytes(model, Layout(8, 1, False)) is None) == (name in unknown)
