@@ -21,7 +21,7 @@ from .types import Topology
 # Characters that are read again in all; of longer texts several lines are explained together.
 _BUDGET, _FEWEST = 2_000_000, 24
 _SCALAR = re.compile(r'(:\s*)(?:"[^"]*"|-?\d[\d.]*|true|false)(,?\s*)$')
-_NAME = re.compile(r"\s*[A-Za-z_\[\]]+\d{0,4}\]?")
+_NAME = re.compile(r"\s*(?:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.\d|[A-Za-z_\[\]]+\d{0,4}\]?)")
 # These follow from others.
 _DERIVED = ("model", "virtual_function", "a", "b")
 Role = Literal["fact", "check", "repeat", "nothing"]

@@ -82,3 +82,9 @@ def test_what_is_refused_is_refused_in_its_own_words(capture, tmp_path, capsys):
     (tmp_path / "cut.txt").write_text(ROCM_SMI[: len(ROCM_SMI) // 2])
     assert main(["topology", "cut.txt", "--explain"]) == 1
     assert "TOPO-TRUNCATED" in capsys.readouterr().err
+
+
+def test_rows_that_begin_with_an_address_give_what_they_have():
+    lines = explain(printers.amd_smi_topology(TWO), "t.txt").lines
+    (row,) = [line for line in lines if line.text.startswith("0000:05:00.0 0            15")]
+    assert (row.role, row.facts) == ("fact", ("weight of GPU 0 – GPU 1",))

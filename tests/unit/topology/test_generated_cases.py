@@ -293,6 +293,9 @@ DAMAGED = {
     "an address is none of a bus": FORM["KFD properties"](MESH).replace(
         "domain 0", "domain " + "9" * 30, 1
     ),
+    "the properties lack nodes": _first_of(
+        FORM["KFD properties"](MESH), "unique_id 1152921504606846976\n"
+    ),
     "the properties are cut": _first_of(FORM["KFD properties"](MESH), "simd_count 1216"),
 }
 

@@ -194,6 +194,9 @@ def _bare_holes(blocks: Sequence[str]) -> str | None:
     parsed = [properties(block) for block in blocks[1:]]
     if any(len(own) != len(values) for own, values in zip(names, parsed, strict=True)):
         return "a property stands twice in a node's, or is damaged"
+    most = max((values.get("io_links_count", 0) for values in parsed), default=0)
+    if most >= len(parsed) and not all(map(is_gpu, parsed)):
+        return f"a node has {most} links to others, and {len(parsed)} nodes are in it"
     keys = {frozenset(values) for values in parsed if is_gpu(values)}
     if len(keys) > 1 or not all(map(_is_node, parsed)) or not all("location_id" in k for k in keys):
         return "the properties of some nodes are not whole"
