@@ -206,8 +206,8 @@ def _flat(machine: Machine) -> str:
 def _bare(machine: Machine) -> str:
     """`cat /sys/class/kfd/kfd/topology/nodes/*/properties`."""
     files = base.kfd_files(machine)
-    count = machine.cpu_nodes + len(machine.cards)
-    return "".join(files[f"/sys/class/kfd/kfd/topology/nodes/{n}/properties"] for n in range(count))
+    nodes = [*range(machine.cpu_nodes), *sorted(machine.cpu_nodes + c.rank for c in machine.cards)]
+    return "".join(files[f"/sys/class/kfd/kfd/topology/nodes/{n}/properties"] for n in nodes)
 
 
 def _lspci(options: str) -> Callable[[Machine], str]:

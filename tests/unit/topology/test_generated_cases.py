@@ -233,6 +233,7 @@ DAMAGED = {
     "the heads of two blocks are exchanged": _swapped(LIST, "GPU: 0", "GPU: 1"),
     "the head of a block is another word": LIST.replace("\nGPU: 1\n", "\nPGPU: 1\n"),
     "the head of a block is none": LIST.replace("\nGPU: 1\n", "\nG U: 1\n"),
+    "the head of a block has no number": LIST.replace("\nGPU: 1\n", "\nGPU:\n"),
     "a block is unreadable": "GPU: 0\n" + re.sub("[A-Z]{2}", "}", LIST.split("\n", 1)[1]),
     "a box lacks a second row": BOX.split("|   0 ")[0] + BOX,
     "a second box begins inside": BOX + "|   0 " + amd.box(OTHER).split("|   0 ")[1],

@@ -43,7 +43,7 @@ _BLOCK = re.compile(r"^GPU:\s*(\d{1,4})\s*$")
 _KEY = re.compile(r"^\s+([A-Z][A-Z0-9_ ]*):(.*)$")
 # `CPU: 0`, `NIC: 0`: what is below belongs to no GPU.
 _OTHER_BLOCK = re.compile(r"^[A-Z][A-Z0-9_]{0,30}: *+\d{0,4}\s*+$")
-_STRANGE_HEAD = re.compile(r"^(?!(?:CPU|NIC|GPU|SWITCH|HIVE):)\w{2,8}: *+\d{1,4}\s*+$")
+_STRANGE_HEAD = re.compile(r"^(?!(?:CPU|NIC|GPU|SWITCH|HIVE):)\w{2,8}: *+\d{1,4}\s*+$|^GPU:\s*+$")
 # Where a line is no key with its value: a status is a value of what a GPU lacks.
 _FAILURE = re.compile(
     r"(?:\s*\d{1,4} \| *)?(AMDSMI_STATUS_\w{1,60} - .*)|(amdsmi_cli_exceptions\.\w{1,60}: .*)"
