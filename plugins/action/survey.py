@@ -119,7 +119,8 @@ class ActionModule(DecidingAction):
             before = None if whole else pending(host)
             left = pending_of(survey, decided, reports, whole, before)
             survey, whole, acts = left.survey, left.whole, left.acts
-            if roles or before:
+            # In check mode also what a settled host would fetch is of interest.
+            if roles or before or self._task.check_mode:
                 leave(host, left)
         self._save(arguments, survey, decided, whole, "replicas" in everything)
         if not tolerant:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.evidence.gpu import run_command
 from ..module_utils.evidence.host import collect_host
 
 SCOPES = (
     *("gpu", "rocm", "tuning", "weights", "container", "kubernetes", "acceptance", "router"),
-    *("telemetry", "exports", "engine", "reboot", "plans"),
+    *("telemetry", "exports", "engine", "reboot", "plans", "preflight"),
 )
+TRIALS = ("url", "registry", "tcp", "path", "nfs", "apt")
 PATTERNS = {"type": "list", "elements": "str", "default": []}
 
 
@@ -36,12 +38,26 @@ def main() -> None:
                 },
             },
             "programs": {"type": "list", "elements": "path", "default": []},
+            "trials": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "kind": {"type": "str", "required": True, "choices": list(TRIALS)},
+                    "target": {"type": "str", "default": ""},
+                },
+            },
         },
         supports_check_mode=True,
     )
     gpu, sources = "gpu" in module.params["scopes"], module.params["sources"] or {}
     programs = tuple(module.params["programs"])
-    module.exit_json(changed=False, evidence=collect_host(gpu, sources, programs=programs))
+    evidence = collect_host(gpu, sources, programs=programs)
+    if module.params["trials"]:
+        from ..module_utils.evidence.reach import reach
+
+        evidence["commands"].update(reach(run_command, module.params["trials"]))
+    module.exit_json(changed=False, evidence=evidence)
 
 
 if __name__ == "__main__":

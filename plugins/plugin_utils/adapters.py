@@ -177,10 +177,14 @@ def refuse_facts(task_vars: Mapping[str, Any]) -> None:
         raise error("FLEET-FACTS", host, message)
 
 
-def gathered(action: Any, scopes: Iterable[str], task_vars: Any) -> Evidence:
-    """Return evidence of the task's host, as its operator calls it; raise PROBE-SIZE or DOC-…."""
+def gathered(action: Any, scopes: Iterable[str], task_vars: Any, **more: Any) -> Evidence:
+    """Return evidence of the task's host, as its operator calls it; raise PROBE-SIZE or DOC-….
+
+    ``more`` are further options of evidence_info.
+    """
     host = task_vars["inventory_hostname"]
-    result = module_result(action, "evidence_info", requested(list(scopes)), task_vars)
+    arguments = {**requested(list(scopes)), **more}
+    result = module_result(action, "evidence_info", arguments, task_vars)
     bounded(result.get("evidence"), host)
     return from_document(Evidence, {**result["evidence"], "host": host}, f"{host}: evidence")
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, from_host
+
 from apiary.help.doctor.inventory import PARALLEL, Scope, run
 from apiary.help.doctor.types import Answer, Reached
 
@@ -61,8 +63,10 @@ def ask_hosts(
     """Return what each host answered; hosts whose port is closed are not asked further."""
     direct = [way for way in ways if not way.local and way.direct and not way.unresolved]
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        ports = dict(zip([item.name for item in direct], pool.map(_port, direct), strict=True))
-    closed = {name: why for name, why in ports.items() if why}
+        closed_ports = dict(
+            zip([item.name for item in direct], pool.map(_port, direct), strict=True)
+        )
+    closed = {name: why for name, why in closed_ports.items() if why}
     closed |= {way.name: way.unresolved for way in ways if way.unresolved}
     reachable = [name for name in names if name not in closed]
     for _name in closed:
@@ -73,6 +77,9 @@ def ask_hosts(
         return tuple(answers)
     ended = run(scope, reachable, connect=True, on_event=times)
     moment: Mapping[str, Any] = ended.custom.get("doctor_answers") or {}
+    refused: Mapping[str, Any] = ended.custom.get("doctor_refused") or {}
+    ports: Mapping[str, Any] = ended.custom.get("doctor_ports") or {}
+    blocked = [each for some in ports.values() for each in map(from_host, some)]
     for name in reachable:
         failed, reported = ended.failed.get(name), moment.get(name)
         if reported is None:
@@ -86,9 +93,26 @@ def ask_hosts(
                 python=reported["python"],
                 ahead=times.ahead(name, reported["epoch"]),
                 engine=", ".join(reported.get("engines") or ()) or None,
+                survey=_refused(name, refused.get(name)),
+                preflight=_findings(name, reported.get("preflight"), blocked),
             )
         )
     return tuple(answers)
+
+
+def _refused(name: str, reported: Mapping[str, Any] | None) -> tuple[Finding, ...]:
+    """Return why a host could not be surveyed; nothing where it was, or was not to be."""
+    if reported is None:
+        return ()
+    findings = tuple(map(from_host, reported["findings"]))
+    return findings or (Finding("FLEET-SURVEY", name, _short(reported["why"]) or "no answer"),)
+
+
+def _findings(name: str, reported: Any, blocked: Sequence[Finding]) -> tuple[Finding, ...] | None:
+    """Return what its preflight found, and routers of its ports; None where it had none."""
+    if reported is None:
+        return None
+    return (*map(from_host, reported), *(each for each in blocked if each.subject == name))
 
 
 def _short(text: str) -> str:

@@ -135,13 +135,18 @@ def run(
     names: Sequence[str],
     connect: bool,
     on_event: Callable[[object], None] | None = None,
+    fetches: str | None = None,
 ) -> Ended:
-    """Run playbooks/doctor.yml; only where ``connect`` says so, hosts are asked."""
+    """Run playbooks/doctor.yml; only where ``connect`` says so, hosts are asked.
+
+    What each host fetches is written to the directory ``fetches``.
+    """
+    listed = {} if fetches is None else {"doctor_fetches": fetches}
     with tempfile.TemporaryDirectory(prefix="apiary-doctor-") as directory:
         return run_playbook(
             "doctor",
             inventory=scope.sources,
-            extra_vars={"doctor_hosts": list(names), "doctor_connect": connect},
+            extra_vars={"doctor_hosts": list(names), "doctor_connect": connect, **listed},
             artifacts=Path(directory) / "run",
             on_event=on_event,
             vault_password_files=scope.vault,

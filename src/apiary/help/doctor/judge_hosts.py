@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.preflight import table
 
 from apiary.help.doctor.judge import check, numbers
 from apiary.help.doctor.types import AnsibleFacts, Answer, Check, Inventory, Reached
@@ -261,7 +262,21 @@ def judge_answers(
     return (
         *_checked(_ANSWERS, answers, values),
         _clocks(inside, knowledge("doctor.yml")["clock"], run),
+        *_preflight(inside),
     )
+
+
+def _preflight(answers: Sequence[Answer]) -> Iterator[Check]:
+    """Yield what a run would need of hosts with GPUs: the table that site.yml begins with."""
+    found = {each.name: each.preflight for each in answers if each.preflight is not None}
+    refused = [finding for each in answers for finding in each.survey]
+    if found or refused:
+        surveyed = (
+            f"{len(found)} of {len(found) + sum(bool(each.survey) for each in answers)} hosts"
+        )
+        yield check("hosts", "survey of a run", surveyed, dict.fromkeys(refused))
+    if found:
+        yield from (check("hosts", row.name, row.message, row.findings) for row in table(found))
 
 
 def _clocks(answers: Sequence[Answer], limits: Mapping[str, Any], run: str) -> Check:

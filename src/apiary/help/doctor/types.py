@@ -124,6 +124,7 @@ class Answer:
     ``port`` is why its SSH port cannot be connected to, ``login`` why Ansible could not run
     anything there, ``root`` why it may not become root. ``ahead`` are the seconds that its clock
     is ahead at least (negative: behind), ``engine`` the executables of engines that are not there.
+    ``survey`` is why no run could be decided for it, ``preflight`` what a run would lack there.
     """
 
     name: str
@@ -133,6 +134,8 @@ class Answer:
     python: str | None = None
     ahead: float | None = None
     engine: str | None = None
+    survey: tuple[Finding, ...] = ()
+    preflight: tuple[Finding, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,8 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The preflight action runs on the controller; preflight.yml documents it."""
+
+from __future__ import annotations
