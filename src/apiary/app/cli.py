@@ -23,6 +23,7 @@ Every day
   fleet          fleet.command:fleet                    Report the state of all hosts.
   diff           plan.commands:diff                     Show how two plans differ.
   advise         plan.advise_command:advise             List a release's known defects.
+  mirror         help.mirror_command:mirror             List what hosts fetch from elsewhere.
   telemetry      fleet.telemetry.command:telemetry      Write what watches the fleet.
   finding        help.finding_command:finding           Say what a finding's code means.
   support-bundle help.bundle.command:support_bundle     Collect what help needs to see.

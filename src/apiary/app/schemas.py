@@ -36,6 +36,7 @@ from pydantic import TypeAdapter
 from apiary.app.inputs import json_option
 from apiary.help.bundle.types import SupportBundle
 from apiary.help.doctor.types import Doctor
+from apiary.help.mirror_types import MirrorList
 
 DOCUMENTS: dict[str, type] = {
     "acceptance": Acceptance,
@@ -50,6 +51,7 @@ DOCUMENTS: dict[str, type] = {
     "fleet-rollout": FleetRollout,
     "launch": LaunchSpec,
     "ledger": Ledger,
+    "mirror": MirrorList,
     "model": Architecture,
     "placement": Placement,
     "plan": Plan,
