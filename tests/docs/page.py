@@ -43,6 +43,7 @@ COMMANDS = ("console", "bash", "sh")
 FRAMES = str.maketrans("│┃", "  ")
 # What no lab has, nor can have.
 KINDS = {
+    "bastion": "a host of one's own between controller and hosts",
     "awx": "a controller of Ansible's Automation Platform or AWX",
     "download": "gigabytes from package indexes or a model hub",
     "gpu": "GPUs that compute",

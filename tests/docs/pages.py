@@ -29,6 +29,7 @@ ALONE = (
 SERVING = (
     "set-up-an-inventory",
     "check-before-the-first-run",
+    "run-without-internet",
     "provision-hosts",
     "probe-hosts",
     "serve-on-kubernetes",
