@@ -133,7 +133,8 @@ def _packages(resource: Resource) -> Iterator[Fetch]:
 
 
 def _transaction(resource: Resource) -> Iterator[Fetch]:
-    known = {item["name"] for item in resource.get("packages") or ()}
+    pinned = resource.get("packages") or ()
+    known = {item[key] for item in pinned for key in ("name", "spec")}
     stages = [
         *(resource.get("install") or ()),
         *(each["packages"] for each in resource.get("optional") or ()),

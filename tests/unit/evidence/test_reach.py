@@ -104,6 +104,7 @@ def test_each_of_apts_repositories_is_fetched_as_apt_does():
             return (0, printed.encode(), b"", None)
         return (int("//b/" in argv[-2]), b"", b"E: x\nE: Could not connect to b", None)
 
+    assert tried("apt", "", lambda _argv: (None, b"", b"", "not found"))["exit"] == 0
     entry = tried("apt", "", run)
     assert (entry["exit"], entry["stdout"]) == (1, "http://a/dists/noble/InRelease")
     assert entry["stderr"] == "http://b/dists/noble/InRelease: E: Could not connect to b"

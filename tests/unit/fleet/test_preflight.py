@@ -55,7 +55,7 @@ RESOURCES = {
             "kind": "transaction",
             "name": "rocm",
             "packages": ROCM["packages"],
-            "install": [["linux-headers-6.8.0-60-generic"], ["rocm-core"]],
+            "install": [["linux-headers-6.8.0-60-generic"], ["rocm-core=7.2.2*"]],
             "optional": [{"kernel": "k", "packages": ["linux-headers-generic"]}],
         },
     ],
