@@ -271,6 +271,7 @@ DAMAGED = {
     "an address lacks its middle": system.lspci(MESH)
     .replace("0000:05:00.0", "0000:05", 1)
     .replace("0000:26:00.0", "0000:2600.0"),
+    "a row lacks its number": re.sub("(?m)^7 ", "- ", FORM["amd-smi 25 partition"](MESH)),
     "a row lacks its mode": FORM["amd-smi 25 partition"](MESH).replace("SPX", "-1", 1),
     "a block goes on in another": LIST.replace(
         "    PARTITION_ID: 0\n\nGPU: 7\n    BDF: 0000:e5:00.0\n", ""

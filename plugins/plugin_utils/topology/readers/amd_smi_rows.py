@@ -94,7 +94,7 @@ def _currents(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         if not line.strip() or line.lstrip().startswith("GPU_ID"):
             inside = "ACCELERATOR_PROFILE_INDEX" in line and "RESOURCE" not in line
-        elif inside and line.lstrip()[0].isdigit():
+        elif inside and re.search(r"^\s*\d|\b(?:NPS\d|[A-Z]PX)\b", line):
             yield line
 
 
