@@ -135,7 +135,7 @@ def _known() -> dict[str, Config]:
     return result
 
 
-THOUGHTS = ("<think>", "</think>")
+THOUGHTS = ("<think>", "</think>", "<assistant>")  # and what Laguna's parser wants
 
 
 @functools.cache

@@ -83,9 +83,11 @@ def _own(facts: Mapping[str, Fact], version: str) -> Mapping[str, Any] | None:
     """Return the backend that the model's own code takes, where there is one."""
     if facts.get("gfx") is None:
         return None
-    for entry in knowledge("vllm/attention.yml")["own"]:
-        if facts.get("model_type") in entry["model_types"]:
-            return entry if read_span(entry["versions"]).covers(version) else None
+    entries: list[dict[str, Any]] = knowledge("vllm/attention.yml")["own"]
+    for entry in entries:
+        covered = read_span(entry["versions"]).covers(version)
+        if covered and facts.get("model_type") in entry["model_types"]:
+            return entry
     return None
 
 

@@ -110,6 +110,8 @@ def test_advice_to_switch_aiter_on_is_whole():
     [
         (GEMMA, "0.33.0", "TRITON_ATTN"),
         (MIMO, "0.33.0", "TRITON_ATTN_DIFFKV"),
+        (V4, "0.22.1", "FLASHMLA_SPARSE"),
+        (V4, "0.23.0", "ROCM_FLASHMLA_SPARSE_DSV4"),
         (V4, "0.33.0", "ROCM_FLASHMLA_SPARSE_DSV4"),
         (M3, "0.33.0", "MINIMAX_M3_SPARSE, ROCM_AITER_FA"),
         (HYBRID, "0.28.0", "ROCM_AITER_UNIFIED_ATTN"),
