@@ -32,7 +32,7 @@ from .readers import (
     rocminfo,
     xgmi_sysfs,
 )
-from .readers.text import elided
+from .readers.text import DamagedJsonError, elided
 from .recognise import Recognition, recognise
 from .sound import check_sound
 from .types import NumaNode, Topology
@@ -180,7 +180,12 @@ def _observations(
     for tool, parse in readers.items():
         texts = recognised.texts(tool)
         if texts:
-            seen = parse(texts)
+            try:
+                seen = parse(texts)
+            except DamagedJsonError as problem:
+                message = f"JSON begins and is cut or malformed: {problem}"
+                refusal = problems.finding("TOPO-DAMAGED-JSON", name, message)
+                raise ApiaryError(refusal) from problem
             ends = [_judged_end(finding, tool, "".join(texts)) for finding in seen.findings]
             result.append(dataclasses.replace(seen, findings=tuple(ends)))
     return result

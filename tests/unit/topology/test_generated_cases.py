@@ -309,6 +309,13 @@ def test_a_partition_whose_number_is_unknown_is_one_all_the_same():
     assert len(read(text, "p.txt").gpus) == 8
 
 
+def test_json_of_which_a_line_begins_elsewhere_is_damaged():
+    lines = FORM["amd-smi 26 partition JSON"](MESH).split("\n")
+    places = [place for place, line in enumerate(lines) if line == "        {"]
+    lines[1], lines[places[5]] = lines[places[5]], lines[1]
+    assert codes("\n".join(lines)) == ["TOPO-DAMAGED-JSON"]
+
+
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_what_is_damaged_in_its_structure_is_refused(damage):
     refusals = {"TOPO-TRUNCATED", "TOPO-SEVERAL-OUTPUTS", "TOPO-DAMAGED-JSON"}
