@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ..bench.comparison.engine_runs import by_engine_run, merged
-from ..bench.comparison.published import Reference, Source, references, sources
 from ..bench.comparison.sameness import conditions, question
 from ..bench.comparison.statistics import interval
 from ..bench.ledger import By
@@ -128,8 +127,6 @@ class Report:
     configurations: tuple[Configuration, ...]
     workloads: tuple[Workload, ...]
     curves: tuple[Curve, ...]
-    references: tuple[Reference, ...] = ()
-    sources: dict[str, Source] | None = None
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -324,16 +321,3 @@ def values_of(level: Level, configuration: Configuration) -> dict[str, float]:
         known[name] = join(values) if values else None
     known["client_ttft_error"] = level.client.ttft_error_p90 if level.client else None
     return {name: float(value) for name, value in known.items() if value is not None}
-
-
-def references_of(
-    configurations: Iterable[Configuration],
-) -> tuple[tuple[Reference, ...], dict[str, Source]]:
-    """Return what was published of the models that were measured, and where."""
-    names: list[str | None] = []
-    for item in configurations:
-        names += [item.model, item.benches[0].target.tokenizer]
-        names.append(_text(item.benches[0].environment.get("model")))
-    rows = references(*names)
-    every = sources()
-    return rows, {row.source: every[row.source] for row in rows}

@@ -12,7 +12,7 @@ from ..bench.types import Bench
 from ..bench.words import slo_text, workload_text
 from ..findings import Finding
 from ..tune.types import Tune
-from .data import Configuration, Report, curves_of, gather, references_of, workloads_of
+from .data import Configuration, Report, curves_of, gather, workloads_of
 from .headline import headline_of, of_tuning
 
 
@@ -25,14 +25,11 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
         headline, notes = of_tuning(tuning, configurations)
     else:
         headline, notes = headline_of(configurations, workloads, curves)
-    rows, sources = references_of(configurations)
     return Report(
         headline,
         configurations,
         workloads,
         curves,
-        rows,
-        sources,
         tuple(dict.fromkeys((*_odd(configurations), *notes))),
     )
 

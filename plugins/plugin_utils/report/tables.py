@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tables of a report as text: each load, every level, published rows."""
+"""The tables of a report as text: each load, every level."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..bench.comparison.engine_runs import by_engine_run
-from ..bench.comparison.published import Reference
 from ..bench.types import Interval, Level
 from ..bench.words import STATUS, load_text, milliseconds
 from ..numbers import NONE, number, percent, whole
@@ -141,49 +140,3 @@ def _mean(column: Column, interval: Interval | None) -> str:
     if column.show not in scales:
         return text
     return f"{text} ±{number(half * scales[column.show], 2)}"
-
-
-def reference_cells(row: Reference) -> tuple[str, ...]:
-    """Return a published row: what, on what, how loaded, what came out."""
-    lengths = NONE
-    if row.input_tokens is not None:
-        images = f" + {row.images} image" if row.images else ""
-        lengths = f"{row.input_tokens:,}{images} / {row.output_tokens or 0:,}"
-    engine = " ".join(part for part in (row.engine, row.engine_version) if part) or "not told"
-    load = row.load
-    if row.effective is not None and row.effective != row.concurrency:
-        load += f" ({row.effective} really in flight)"
-    if row.cached:
-        load += ", cached prompts"
-    return (
-        f"{row.gpus} × {row.hardware}",
-        row.precision or "not told",
-        engine,
-        row.layout or "not told",
-        lengths,
-        load,
-        ", ".join(metrics_text(row.metrics)),
-    )
-
-
-REFERENCE_HEADS = (
-    "hardware", "precision", "engine", "layout", "in / out", "load", "published figure",
-)  # fmt: skip
-_METRICS = {
-    "output_token_rate": "output tok/s",
-    "total_token_rate": "total tok/s",
-    "token_rate": "tok/s",
-}
-
-
-def metrics_text(metrics: dict[str, float]) -> Iterable[str]:
-    """Yield each published figure with its unit."""
-    for name, value in metrics.items():
-        if name in _METRICS:
-            yield f"{number(value)} {_METRICS[name]}"
-        else:
-            metric, _underscore, percentile = name.partition("_")
-            shown = (
-                f"{milliseconds(value)} ms" if metric in ("ttft", "tpot") else f"{number(value)} s"
-            )
-            yield f"{metric.upper().removesuffix('L')} {percentile} {shown}"

@@ -23,7 +23,6 @@ from rich.table import Table
 from rich.text import Text
 
 _STYLES = {"OK": "green", "SLO_MISS": "yellow", "FAILED": "red", "INVALID": "dim red"}
-_REFERENCES = 3
 
 
 def bench_summary(bench: Bench) -> RenderableType:
@@ -51,15 +50,6 @@ def _parts(report: Report) -> Iterator[RenderableType]:
     for curve in report.curves:
         yield Text()
         yield _curve(report, curve)
-    if report.references:
-        shown = {row.source for row in report.references}
-        titles = [report.sources[name].title for name in sorted(shown)] if report.sources else []
-        yield Text()
-        yield Text(
-            f"{len(report.references)} rows were published of this model under their own "
-            f"conditions ({'; '.join(titles[:_REFERENCES])}): see the page of --out",
-            style="dim",
-        )
 
 
 def _grid(title: str) -> Table:

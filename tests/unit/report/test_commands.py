@@ -69,12 +69,6 @@ def test_report_as_json_and_page(files, capsys):
     assert Path("made/r.html").read_text().startswith("<!DOCTYPE html>")
 
 
-def test_report_names_published_rows_and_draws_none_into_a_verdict(files, capsys):
-    assert main(["report", "llama.json"]) == 0
-    out = capsys.readouterr().out
-    assert "29 rows were published of this model under their own conditions" in out
-
-
 def tuned(made):
     """The state of a tuning between two layouts, and the file of each of its trials."""
     question = Question(

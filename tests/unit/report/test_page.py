@@ -125,15 +125,6 @@ def test_the_same_results_make_the_same_page(html):
     assert page(make_report(made)) == html
 
 
-def test_published_rows_of_the_model_are_references(html):
-    assert "Published elsewhere" not in html
-    text = page(make_report([bench("TP8", model="/models/Llama-3.1-405B-Instruct", steps=STEPS)]))
-    assert "Published under their own conditions" in text
-    assert "https://arxiv.org/abs/2603.10031" in text
-    assert "433 really in flight" in text
-    assert not re.search(r"<a [^>]*arxiv", text)
-
-
 def test_the_environment_tells_alike_facts_once(html):
     assert html.count("6.8.0-60-generic") == 1
     assert html.count("apiary bench http://gpu-001:8000 --workload 5600/140") == 2

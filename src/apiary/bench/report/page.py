@@ -31,10 +31,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.figures import COLOURS, figures
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import held_rate
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.tables import (
-    REFERENCE_HEADS,
     level_tables,
     point_table,
-    reference_cells,
 )
 
 from apiary.app.inert import inline, policy, template
@@ -60,8 +58,6 @@ def page(report: Report) -> str:
         environment=_environment(report.configurations),
         commands=[_command(configuration) for configuration in report.configurations],
         points=[point_table(report, curve) for curve in report.curves],
-        reference_heads=REFERENCE_HEADS,
-        references=[(row, reference_cells(row)) for row in report.references],
         colours=COLOURS,
     )
 
