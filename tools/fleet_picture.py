@@ -15,9 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build
 from browser.chromium import browser
 
 from apiary.fleet.report.page import fleet_page
-from apiary.host.pictures import topology_svg
 from support.acceptances import LATER, inputs, rollout_of
-from support.topology.topologies import mi325x
 
 HOSTS = 128
 WIDTH, HEIGHT = 1560, 1080
@@ -29,8 +27,7 @@ def made() -> str:
     bad = frozenset(one.host for one in given if one.quarantine)
     run = rollout_of([one.host for one in given], bad)
     report = fleet_report(given, LATER, run)
-    picture = topology_svg(mi325x())
-    return fleet_page(report, {one.host: picture for one in report.hosts if one.state != "ok"})
+    return fleet_page(report)
 
 
 def draw(to: Path) -> None:

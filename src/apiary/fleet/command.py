@@ -18,9 +18,8 @@ from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option
 from apiary.app.output import echo, exit_code, print_document, show
 from apiary.fleet.hosts import ARTIFACTS, GROUP, read_hosts
-from apiary.fleet.report.inputs import directory_of, load_host, reported_hosts
+from apiary.fleet.report.inputs import load_host, reported_hosts
 from apiary.fleet.report.page import fleet_page
-from apiary.fleet.report.pictures import pictures_of
 from apiary.fleet.report.summary import summary
 from apiary.rollout.store import Store
 
@@ -116,8 +115,7 @@ def report_command(
         allow_unreached=allow_unreached,
     )
     if out:
-        directories = {host.name: directory_of(host, artifacts) for host in hosts}
-        write_text(Path(out), fleet_page(made, pictures_of(made, directories)))
+        write_text(Path(out), fleet_page(made))
     if as_json:
         print_document(made)
     else:

@@ -34,13 +34,6 @@ def test_a_thousand_hosts_stay_small():
     assert len(fleet_page(report)) < 1_500_000
 
 
-def test_pictures_are_kept_once():
-    report = fleet_report(list(inputs(100)), NOW)
-    picture = "<svg xmlns='http://www.w3.org/2000/svg'/>" + " " * 5000
-    page = fleet_page(report, {one.host: picture for one in report.hosts})
-    assert page.count("data:image/svg+xml;base64,") == 1
-
-
 def test_no_name_becomes_markup():
     given = list(inputs(2))
     given[0] = replace(given[0], host=HOSTILE, place=Place(HOSTILE, HOSTILE, HOSTILE))

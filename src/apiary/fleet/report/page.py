@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -43,15 +42,15 @@ ROOMY = 160
 _NOWHERE = "no rack"
 
 
-def fleet_page(report: FleetReport, pictures: Mapping[str, str] | None = None) -> str:
-    """Return the whole page; ``pictures`` are SVG documents by host."""
+def fleet_page(report: FleetReport) -> str:
+    """Return the whole page."""
     script = (_OWN / "fleet.js").read_text(encoding="utf-8")
     short = short_names([host.host for host in report.hosts])
     return _template().render(
         report=report,
         policy=policy([script]),
         script=script,
-        data=inline(_data(report, pictures or {})),
+        data=inline(_data(report)),
         signs=SIGNS,
         said=STATE_NAMES,
         states=STATES,
@@ -158,10 +157,10 @@ class _Pool:
         return self._places[key]
 
 
-def _data(report: FleetReport, pictures: Mapping[str, str]) -> dict[str, Any]:
+def _data(report: FleetReport) -> dict[str, Any]:
     """Return what the panels show: what hosts share is in ``pool`` and named by its place."""
     pool = _Pool()
-    hosts = {host.host: _host(host, pool, pictures.get(host.host)) for host in report.hosts}
+    hosts = {host.host: _host(host, pool) for host in report.hosts}
     return {
         "pool": pool.values,
         "hosts": hosts,
@@ -171,7 +170,7 @@ def _data(report: FleetReport, pictures: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _host(host: HostReport, pool: _Pool, picture: str | None) -> dict[str, Any]:
+def _host(host: HostReport, pool: _Pool) -> dict[str, Any]:
     """Return what a panel shows of a host: the report's own parts, all but texts in the pool."""
     document = to_document(host) | {
         "facts": facts_text(host.facts),
@@ -180,10 +179,6 @@ def _host(host: HostReport, pool: _Pool, picture: str | None) -> dict[str, Any]:
     for source in document["sources"]:
         age = source.pop("age_seconds")
         source["age"] = None if age is None else age_text(age)
-    if picture:
-        # An image runs no script and sees no style of the page.
-        coded = base64.b64encode(picture.encode()).decode()
-        document["picture"] = [f"data:image/svg+xml;base64,{coded}"]
     return {
         name: value if isinstance(value, str) else pool.put(value)
         for name, value in document.items()

@@ -120,12 +120,6 @@
       body.append(counted);
     }
     if (host.facts) section("Facts", terms(Object.entries(host.facts)));
-    if (host.picture) {
-      const image = make("img");
-      [image.src] = host.picture;
-      image.alt = `Topology of ${name}`;
-      section("Topology", image);
-    }
     section("Documents", ...(host.sources || []).map(
       ({ kind, path, at, age }) => make("p.soft", `${kind}: ${path}${at ? `, of ${at}` : ""}${age ? `, ${age} old` : ""}`),
     ));
