@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .plan_types import Capacity, DeploymentCapacity, PlaceCapacity
+from .plan_types import Capacity, DeploymentCapacity
 from .types import Served
 
 
@@ -41,7 +41,6 @@ def fleet_capacity(hosts: Sequence[Serving]) -> Capacity:
         idle=sum(idle.values()),
         idle_hosts=tuple(host for host, count in idle.items() if count),
         deployments=tuple(_deployment(name, hosts) for name in names),
-        domains=_places((host.domain, host) for host in hosts),
     )
 
 
@@ -51,25 +50,6 @@ def _gpus(served: Iterable[Served]) -> int:
 
 def _replicas(served: Iterable[Served]) -> int:
     return sum(item.replicas for item in served)
-
-
-def _places(pairs: Iterable[tuple[str, Serving]]) -> tuple[PlaceCapacity, ...]:
-    """Return places with what their hosts come to, those with most replicas first."""
-    members: defaultdict[str, list[Serving]] = defaultdict(list)
-    for name, host in pairs:
-        members[name].append(host)
-    places = (
-        PlaceCapacity(
-            name,
-            hosts=len(hosts),
-            gpus=sum(host.gpus for host in hosts),
-            used=sum(_gpus(host.planned) for host in hosts),
-            running=sum(_replicas(host.running) for host in hosts),
-            planned=sum(_replicas(host.planned) for host in hosts),
-        )
-        for name, hosts in members.items()
-    )
-    return tuple(sorted(places, key=lambda place: -place.planned))
 
 
 def _deployment(name: str, hosts: Sequence[Serving]) -> DeploymentCapacity:

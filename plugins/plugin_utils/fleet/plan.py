@@ -81,7 +81,6 @@ def fleet_plan(hosts: Iterable[Observed], drift: bool = False) -> FleetPlan:
     for host in hosts:
         _look(host, seen)
     changes, groups = seen.grouping.groups()
-    odd, splits = outliers(seen.peers)
     capacity = fleet_capacity(seen.serving)
     totals = _totals(seen, changes, groups)
     return FleetPlan(
@@ -92,8 +91,7 @@ def fleet_plan(hosts: Iterable[Observed], drift: bool = False) -> FleetPlan:
         newest=max(seen.times, default=None),
         changes=changes,
         groups=groups,
-        outliers=odd,
-        splits=splits,
+        outliers=outliers(seen.peers),
         capacity=capacity,
         unseen=tuple(seen.unseen),
         quarantined=tuple(seen.quarantined),

@@ -63,23 +63,6 @@ class Outlier:
 
 
 @dataclass(frozen=True)
-class SplitValue:
-    """One of several values of a fact, and whose it is; None where hosts do not say."""
-
-    value: str | None
-    hosts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Split:
-    """A fact in which no clear majority of the peers agrees; the most frequent value first."""
-
-    fact: str
-    peers: str
-    values: tuple[SplitValue, ...]
-
-
-@dataclass(frozen=True)
 class DeploymentCapacity:
     """One deployment, as it runs and as it would.
 
@@ -102,18 +85,6 @@ class DeploymentCapacity:
 
 
 @dataclass(frozen=True)
-class PlaceCapacity:
-    """A rack or a failure domain: its hosts and GPUs, replicas now and as they would be."""
-
-    name: str
-    hosts: int
-    gpus: int
-    used: int
-    running: int
-    planned: int
-
-
-@dataclass(frozen=True)
 class Capacity:
     """What the fleet serves. GPUs are counted as the hosts show them, partitions one by one.
 
@@ -127,7 +98,6 @@ class Capacity:
     idle: int
     idle_hosts: tuple[str, ...]
     deployments: tuple[DeploymentCapacity, ...]
-    domains: tuple[PlaceCapacity, ...]
 
 
 @dataclass(frozen=True)
@@ -182,7 +152,6 @@ class FleetPlan:
     changes: tuple[ChangeGroup, ...]
     groups: tuple[HostGroup, ...]
     outliers: tuple[Outlier, ...]
-    splits: tuple[Split, ...]
     capacity: Capacity
     unseen: tuple[Unseen, ...]
     quarantined: tuple[Quarantine, ...]

@@ -15,8 +15,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types i
     FleetPlan,
     HostGroup,
     Outlier,
-    PlaceCapacity,
-    Split,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
 from rich.console import Group, RenderableType
@@ -27,7 +25,6 @@ from apiary.app.output import plain_table
 
 LISTED = 6  # ranges of hosts that are named; --json and --out have all
 FILES = 4  # changed files of one directory that share a line
-PLACES = 12  # failure domains that get a row each
 CAUSES = {"to apply": "to apply", "drift": "drift", "unknown": "cause unknown"}
 NEUTRAL = {
     "name": "name ({host})",
@@ -46,9 +43,6 @@ def fleet_tables(plan: FleetPlan, diff: bool) -> Iterator[RenderableType]:
     if plan.outliers:
         yield Text("\nStands out among its peers", style="bold")
         yield from _outliers(plan.outliers)
-    if plan.splits:
-        yield Text("\nNo clear majority", style="bold")
-        yield _splits(plan.splits)
     if plan.changes:
         yield Text("\nDrifted" if plan.drift else "\nWould change", style="bold")
         yield _groups(plan.groups)
@@ -116,21 +110,6 @@ def _outliers(found: Sequence[Outlier]) -> Iterator[RenderableType]:
                 f"{item.agree:,} of {item.of:,} ({item.peers}): {item.expected}",
             )
         yield Padding(table, (0, 0, 0, 2))
-
-
-def _splits(found: Sequence[Split]) -> RenderableType:
-    table = plain_table("fact", "peers", "value", "hosts", "", right=(3,))
-    for split in found:
-        for position, one in enumerate(split.values):
-            first = position == 0
-            table.add_row(
-                split.fact if first else "",
-                split.peers if first else "",
-                one.value or "not told",
-                f"{len(one.hosts):,}",
-                _who(one.hosts),
-            )
-    return table
 
 
 def _groups(groups: Sequence[HostGroup]) -> RenderableType:
@@ -229,25 +208,7 @@ def _capacity(capacity: Capacity) -> Iterator[RenderableType]:
     yield Text(
         f"GPUs: {capacity.gpus:,}; {capacity.used_now:,} used now, {capacity.used:,} then{idle}{on}"
     )
-    yield from _places(capacity.domains)
 
 
 def _loss(one: DeploymentCapacity) -> str:
     return f"{one.lost:,} of {one.planned:,} ({one.worst})" if one.planned else "–"
-
-
-def _places(domains: Sequence[PlaceCapacity]) -> Iterator[RenderableType]:
-    """Yield the failure domains, or only how large they are where there are many."""
-    if len(domains) < 2:
-        return
-    if len(domains) > PLACES:
-        sizes = [place.planned for place in domains]
-        yield Text(f"{len(domains):,} failure domains of {min(sizes):,} to {max(sizes):,} replicas")
-        return
-    table = plain_table(
-        "failure domain", "hosts", "GPUs", "used", "now", "then", right=(1, 2, 3, 4, 5)
-    )
-    for place in domains:
-        counts = (place.hosts, place.gpus, place.used, place.running, place.planned)
-        table.add_row(place.name, *(f"{count:,}" for count in counts))
-    yield Padding(table, (1, 0, 0, 0))

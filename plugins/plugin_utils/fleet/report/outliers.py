@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...documents import knowledge
-from ..plan_types import Outlier, Split, SplitValue
+from ..plan_types import Outlier
 from ..types import HostFacts
 from .types import Odd, Shared, Value
 
@@ -55,20 +55,19 @@ def _text(field: str, value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def outliers(peers: Iterable[Peer]) -> tuple[tuple[Outlier, ...], tuple[Split, ...]]:
-    """Return who stands out among hosts of the same GPU model, and what has no clear majority.
+def outliers(peers: Iterable[Peer]) -> tuple[Outlier, ...]:
+    """Return who stands out among hosts of the same GPU model.
 
-    The model itself is judged within each group of the inventory. A fact that is split over a
-    model is judged anew within the groups; it remains split, but who differs from a group's clear
-    majority stands out as well. Health is not put to the vote: a sick host always stands out.
+    The model itself is judged within each group of the inventory. A fact in which a model has no
+    clear majority is judged within the groups. Health is not put to the vote: a sick host always
+    stands out.
     """
     listed = [(one, facts_text(one.facts)) for one in peers]
     found: dict[Outlier, None] = dict.fromkeys(_unwell(listed))
-    splits: list[Split] = []
     model = knowledge("fleet_plan.yml")["model"]
     for group, members in _groups(listed).items():
         values = {one.host: told.get(model) for one, told in members}
-        found |= dict.fromkeys(_judged(model, group, values)[0])
+        found |= dict.fromkeys(_judged(model, group, values) or ())
     models: dict[str, list[tuple[Peer, dict[str, str]]]] = {}
     for one, told in listed:
         if model in told:
@@ -78,16 +77,15 @@ def outliers(peers: Iterable[Peer]) -> tuple[tuple[Outlier, ...], tuple[Split, .
             if fact in (model, HEALTH):
                 continue
             values = {one.host: told.get(fact) for one, told in members}
-            odd, split = _judged(fact, name, values)
-            found |= dict.fromkeys(odd)
-            if split is None:
+            odd = _judged(fact, name, values)
+            if odd is not None:
+                found |= dict.fromkeys(odd)
                 continue
-            splits.append(split)
             for group, part in _groups(members).items():
                 if len(part) < len(members):
                     inner = {one.host: values[one.host] for one, _told in part}
-                    found |= dict.fromkeys(_judged(fact, f"{name} in {group}", inner)[0])
-    return _once(found), tuple(splits)
+                    found |= dict.fromkeys(_judged(fact, f"{name} in {group}", inner) or ())
+    return _once(found)
 
 
 def _unwell(members: Sequence[tuple[Peer, Mapping[str, str]]]) -> Iterator[Outlier]:
@@ -121,24 +119,21 @@ def _groups(
     return found
 
 
-def _judged(
-    fact: str, peers: str, values: Mapping[str, str | None]
-) -> tuple[list[Outlier], Split | None]:
-    """Return the hosts that differ from a clear majority, or the split where there is none."""
+def _judged(fact: str, peers: str, values: Mapping[str, str | None]) -> list[Outlier] | None:
+    """Return the hosts that differ from a clear majority; None where there is none."""
     owners: dict[str | None, list[str]] = {}
     for host, value in values.items():
         owners.setdefault(value, []).append(host)
     if len(owners) < 2:
-        return [], None
+        return []
     order = sorted(owners.items(), key=lambda item: -len(item[1]))
     usual, agreeing = order[0]
     if usual is None or not _clear(len(agreeing), len(values)):
-        told = [SplitValue(value, tuple(hosts)) for value, hosts in order]
-        return [], Split(fact, peers, tuple(told))
+        return None
     return [
         Outlier(fact, peers, value, usual, tuple(hosts), len(agreeing), len(values))
         for value, hosts in order[1:]
-    ], None
+    ]
 
 
 def _clear(agree: int, count: int) -> bool:
@@ -188,7 +183,7 @@ def _shared_values(values: Mapping[str, list[str]]) -> tuple[Value, ...]:
 def odd_of(peers: Sequence[Peer]) -> dict[str, tuple[Odd, ...]]:
     """Return, by host, what it does not share with its peers; what its state says is left out."""
     found: dict[str, list[Odd]] = {}
-    for one in outliers(peers)[0]:
+    for one in outliers(peers):
         if one.fact == HEALTH:
             continue
         for host in one.hosts:
