@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads im
     slo,
     workload,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
 from browser.chromium import browser
 
 from apiary.bench.report.page import page

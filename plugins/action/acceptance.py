@@ -12,7 +12,7 @@ from pathlib import Path
 from ansible.errors import AnsibleConnectionFailure
 
 from ..plugin_utils.acceptance.accept import accept, to_measure
-from ..plugin_utils.acceptance.settings import Measured, Settings
+from ..plugin_utils.acceptance.types import Measured, Settings
 from ..plugin_utils.adapters import Deciding, module_result
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.evidence.bounds import bounded

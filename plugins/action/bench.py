@@ -13,9 +13,8 @@ from ansible.utils.display import Display
 
 from ..module_utils.load.run import BenchError, unpacked
 from ..plugin_utils.adapters import Deciding
-from ..plugin_utils.bench.run.conduct import conduct
+from ..plugin_utils.bench.run.conduct import begin, conduct, served_of
 from ..plugin_utils.bench.run.drive import lines, words
-from ..plugin_utils.bench.run.options import begin, served_of
 from ..plugin_utils.bench.run.session import NextEngineRun
 from ..plugin_utils.documents import to_document
 from ..plugin_utils.findings import error

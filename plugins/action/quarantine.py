@@ -14,7 +14,7 @@ from ..plugin_utils.adapters import Deciding
 from ..plugin_utils.documents import dumps, to_document
 from ..plugin_utils.files import write_text
 from ..plugin_utils.rollout.events import progress_of
-from ..plugin_utils.rollout.failure import failure_of
+from ..plugin_utils.rollout.progress import failure_of
 
 
 class ActionModule(Deciding):

@@ -27,10 +27,9 @@ from ..plugin_utils.plan.types import Plan
 from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.batches import room_for
-from ..plugin_utils.rollout.compare import BACK, compare_answers
 from ..plugin_utils.rollout.events import EVENTS, Event, deployment_of, progress_of, server_of
 from ..plugin_utils.rollout.goal import Goal, chosen_plan, goal_of_plan, goal_of_release
-from ..plugin_utils.rollout.plan import plan_rollout, summary
+from ..plugin_utils.rollout.plan import BACK, compare_answers, plan_rollout, summary
 from ..plugin_utils.rollout.progress import lost, note, outcome_word
 from ..plugin_utils.rollout.read import situation_of, slots_of
 from ..plugin_utils.rollout.routers import (

@@ -21,7 +21,7 @@ from ..plugin_utils.evidence.scopes import requested
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.applying import pending_of
-from ..plugin_utils.fleet.deciding import ALWAYS, Decided, Deciding, due, scopes_for
+from ..plugin_utils.fleet.deciding import ALWAYS, Decided, Deciding, due, scopes_for, warm
 from ..plugin_utils.fleet.given import (
     fleet_of,
     given_evidence,
@@ -34,7 +34,6 @@ from ..plugin_utils.fleet.saved import save_documents
 from ..plugin_utils.fleet.serving import Wish, spans_hosts
 from ..plugin_utils.fleet.survey import evaluate, resources_of
 from ..plugin_utils.fleet.types import Survey
-from ..plugin_utils.fleet.warm import warm
 from ..plugin_utils.host.role_options import options_of
 from ..plugin_utils.reach import with_reach
 

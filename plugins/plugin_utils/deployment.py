@@ -128,7 +128,7 @@ class EngineSpec:
 class Limits:
     """What the engine is sized for; tokens, sequences and a share of VRAM.
 
-    Without ``start_timeout_seconds`` a start may take as long as the weights need (plan/timing.py);
+    Without ``start_timeout_seconds`` a start may take what the weights need (plan/replica.py);
     an engine with requests that makes no token for ``hang_timeout_seconds`` is restarted.
     """
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
 
 from apiary.bench.report.page import page
 from support.bench.documents import TP8, bench, level, loads

@@ -32,7 +32,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
 from apiary.app import runner_events
 from apiary.app.runner import Ended
 from apiary.fleet.report.page import fleet_page
-from apiary.rollout.outcomes import host_outcomes
+from apiary.rollout.records import host_outcomes
 
 NOW = "2026-11-22T09:15:00Z"
 VALUES = {"holder": "apiary-chat-0.service"}

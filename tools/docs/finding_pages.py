@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from printed import printed_by
 from text import code, linked, table
 
-from apiary.help.finding_catalogue import Entry, areas, catalogue, see_also
+from apiary.help.finding_command import Entry, areas, catalogue, see_also
 
 HEAD = """\
 Every warning and refusal has a stable code. An error stops what was asked for; warnings and

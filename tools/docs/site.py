@@ -30,7 +30,7 @@ import schema_pages
 import yaml
 from rewriting import mentions, site_page
 
-from apiary.help.finding_catalogue import catalogue
+from apiary.help.finding_command import catalogue
 
 ROOT = Path(__file__).parents[2]
 # Files of the repository that are pages of the site, beside docs/.

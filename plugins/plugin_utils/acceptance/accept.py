@@ -19,8 +19,7 @@ from ..topology.types import Topology
 from . import board, drift, hardware, measured, replicas
 from .excerpts import excerpts
 from .request import request
-from .settings import Measured, Requested, Settings
-from .types import Acceptance
+from .types import Acceptance, Measured, Requested, Settings
 
 _NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
 _NO_PLANS: Mapping[str, HostPlan] = MappingProxyType({})

@@ -14,8 +14,7 @@ from ..documents import knowledge
 from ..evidence.types import Evidence
 from ..findings import Finding
 from ..host.facts import command
-from .settings import Measured
-from .types import Excerpt
+from .types import Excerpt, Measured
 
 # Of one check, and of one host: a panel is read, not searched.
 _LINES, _WIDTH, _MOST = 12, 300, 24

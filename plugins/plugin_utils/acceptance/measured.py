@@ -13,8 +13,8 @@ from ..documents import knowledge
 from ..findings import Severity
 from ..gpus import gpu_facts
 from ..host.types import Check, CheckState
-from .settings import HasRead, Health, Measured, Ran, Settings
 from .tools import parse_rccl, parse_rvs, parse_transferbench
+from .types import HasRead, Health, Measured, Ran, Settings
 
 CODES = {"rccl": "ACCEPT-RCCL", "transferbench": "ACCEPT-TRANSFERBENCH", "rvs": "ACCEPT-RVS"}
 

@@ -19,7 +19,7 @@ from ..host.facts import command, serving_replicas
 from ..render.unit import directory
 from ..topology.types import Topology
 from .replicas import plans
-from .settings import Requested, Settings, Test
+from .types import Requested, Settings, Test
 
 _WEIGHTS = "/etc/apiary/weights.json"
 

@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What was found on one host: `apiary.acceptance/v1`."""
+"""What is requested of one host, measured and found: `apiary.acceptance/v1`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from ..findings import Finding, by_severity
 from ..host.types import Check, CheckState
@@ -62,3 +62,97 @@ class Acceptance:
         verdict = "accepted" if self.accepted else "not accepted"
         lines = [f"{self.host}: {verdict}: {len(self.checks)} checks: {told}"]
         return (*lines, *(line for one in self.findings for line in str(one).splitlines()))
+
+
+Test = Literal["rccl", "transferbench", "rvs"]
+TESTS: tuple[Test, ...] = ("rccl", "transferbench", "rvs")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``gpus`` and ``memory_gib`` are what the host is to have; None: what AMD's guides say.
+
+    ``versions`` are patterns by driver, rocm, kernel, bios. ``tests_seconds`` ends each program.
+    ``nfs_minimum`` is in MB/s, None for the bound in knowledge/acceptance/nfs.yml.
+    """
+
+    gpus: int | None = None
+    strict: bool = False
+    memory_gib: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    tests: tuple[Test, ...] = ()
+    tests_seconds: int = 900
+    nfs_throughput: bool = False
+    nfs_minimum: float | None = None
+    nfs_while_serving: bool = False
+
+
+@dataclass(frozen=True)
+class Health:
+    """A replica's own answer: the HTTP status of its /health, or why there was none."""
+
+    unit: str
+    status: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Requested:
+    """What a host is to be measured for, as acceptance_probe takes it, and what is refused.
+
+    ``health`` are replicas by unit, port and address; ``reading`` is a bounded read of files beside
+    the page cache. ``runs`` are programs to run by the first possible of their ``attempts``, each
+    an argv and what file it ``needs``; ``test`` is of TESTS, ``name`` its part. ``idle_bytes`` is
+    how much VRAM a process may hold beside a run that needs the GPUs idle.
+    """
+
+    health: tuple[dict[str, Any], ...] = ()
+    reading: dict[str, Any] | None = None
+    runs: tuple[dict[str, Any], ...] = ()
+    run_seconds: int = 900
+    idle_bytes: int = 0
+    refused: tuple[Finding, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Return whether there is nothing to measure."""
+        return not (self.health or self.reading or self.runs)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run as it went: ``argv`` is empty where nothing was there to start (``error`` says so).
+
+    ``exit`` is None where it did not end by itself. Output is what the program printed, cut in
+    the middle where it is long. ``clocks`` are each GPU's fastest compute clock (MHz) meanwhile.
+    """
+
+    test: Test
+    name: str
+    argv: tuple[str, ...] = ()
+    exit: int | None = None
+    output: str = ""
+    seconds: float = 0.0
+    error: str | None = None
+    installed: bool = True
+    clocks: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HasRead:
+    """What reading gave: ``direct`` says whether it went past the page cache."""
+
+    bytes: int
+    seconds: float
+    files: int
+    direct: bool = True
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a host answered."""
+
+    health: tuple[Health, ...] = ()
+    read: HasRead | None = None
+    runs: tuple[Ran, ...] = ()

@@ -13,8 +13,7 @@ from typing import Any
 
 from ...module_utils.load.scrape import Series, series_of
 from ..documents import knowledge
-from .raw import Raw, Scrape
-from .types import EngineUse
+from .types import EngineUse, Raw, Scrape
 
 Pairs = Sequence[tuple[Series, Series]]
 

@@ -13,8 +13,7 @@ from typing import Any
 from ..documents import is_whole, knowledge
 from ..engine.versions import Version, order, parse_version
 from ..findings import ApiaryError, error
-from .raw import Raw
-from .types import Request
+from .types import Raw, Request
 
 NO_ANSWER = "no answer, and no reason given"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median_low
 
 from ..slo import Limit
-from .comparison.engine_runs import by_engine_run, merged
+from .comparison.sameness import by_engine_run, merged
 from .comparison.statistics import interval
 from .ledger import By, Ledger, Steps, by_size, evidence, mean_rate
 from .types import Bench, Interval, Level, Requested, SearchResult, Workload

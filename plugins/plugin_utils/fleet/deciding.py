@@ -2,24 +2,32 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""All concerns of a host decided from one evidence, ready to be looked at."""
+"""All concerns of a host decided from one evidence, and what is read for that beforehand."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .. import host
 from ..deployment import Deployment
-from ..documents import from_document
+from ..documents import KNOWLEDGE, from_document, knowledge, learn
+from ..engine.advisories import advisories
+from ..engine.rules import rules
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, error
+from ..gpus import gpu_models
 from ..host.concerns import CONCERNS, decide
-from ..host.role_options import Role, digest, settings_of, without_secrets
+from ..host.program import findings
+from ..host.role_options import Role, digest, read_role, settings_of, without_secrets
 from ..model.types import Architecture
 from ..plan.check import plan_of
 from ..plan.types import Plan
+from ..render.files import templates
+from ..render.launcher import supervisor_files
 from ..render.replicas import decide as decide_replicas
 from ..render.replicas import decide_absent
 from ..topology.types import Topology
@@ -290,3 +298,27 @@ def _nothing_asked(host: str) -> ApiaryError:
         host,
         "is to serve replicas, and the inventory gives it no deployment",
     )
+
+
+# Read only where somebody measures, or asks what a code means.
+_OTHERS = frozenset({"bench", "findings"})
+
+
+def warm() -> dict[str, Role]:
+    """Read facts, programs, the packages of the concerns and their roles; return these by name."""
+    for path in sorted(KNOWLEDGE.rglob("*.yml")):
+        name = path.relative_to(KNOWLEDGE)
+        if name.parts[0] not in _OTHERS:
+            knowledge(name.as_posix())
+    # What serves on hosts, compiled; the programs of routers and monitoring are others'.
+    for template in ("replica.service.j2", "target.j2", "slice.j2"):
+        templates().get_template(template)
+    supervisor_files()
+    findings("WEIGHTS")
+    rules()
+    advisories()
+    gpu_models()
+    learn(Evidence, Plan)
+    for concern in CONCERNS:
+        importlib.import_module(f"{host.__name__}.{concern}")
+    return {name: read_role(name) for name in (*CONCERNS, "replicas")}

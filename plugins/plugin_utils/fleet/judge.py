@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..findings import Finding, Severity, by_severity, errors_of
 from ..host.types import Check
-from .age import age_text
+from ..numbers import age_text
 from .ledger import Ledger
 from .report.types import (
     CheckCount,

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..documents import to_document
 from ..findings import Finding, error
-from .age import age_seconds, time_of
+from ..numbers import age_seconds, time_of
 from .names import fold
 from .saved import load
 from .types import HostFacts, Survey

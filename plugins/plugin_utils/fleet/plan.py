@@ -2,17 +2,16 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The plan of a fleet: its surveys grouped, compared and added up."""
+"""The plan of a fleet: its surveys grouped, compared and added up, and why hosts differ."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..documents import knowledge
 from ..findings import Finding, Severity, by_severity, errors_of, has_errors
-from .capacity import Serving, fleet_capacity
-from .drift import behind, causes
 from .groups import Grouping
 from .ledger import Applied
 from .names import Own, fold, neutral
@@ -20,13 +19,14 @@ from .plan_types import (
     Capacity,
     Cause,
     ChangeGroup,
+    DeploymentCapacity,
     FleetPlan,
     HostGroup,
     Totals,
     Unseen,
 )
 from .report.outliers import Peer, outliers
-from .types import ConcernSurvey, Quarantine, Survey
+from .types import ConcernSurvey, Quarantine, Served, Survey
 
 # A concern for what a host's survey refuses as a whole.
 HOST = "host"
@@ -228,3 +228,113 @@ def _single(seen: _Seen, capacity: Capacity) -> Iterator[Finding]:
                 one.deployment,
                 f"all {one.planned} replicas would be in the failure domain {one.worst}",
             )
+
+
+REPLICAS = "replicas:"
+
+
+def causes(survey: Survey, applied: Mapping[str, Applied]) -> dict[str, Cause]:
+    """Return the cause of each unsettled concern; ``applied`` is the host's ledger by concern.
+
+    Without a ledger, what runs is taken for what was applied; of a host where nothing runs, all is
+    to be applied. A concern that a ledger does not have is new.
+    """
+    new = bool(applied) or not survey.running
+    return {
+        one.concern: _cause(one, survey, applied.get(one.concern), new)
+        for one in survey.concerns
+        if not one.settled
+    }
+
+
+def _cause(one: ConcernSurvey, survey: Survey, applied: Applied | None, new: bool) -> Cause:
+    name = one.concern.removeprefix(REPLICAS)
+    if name != one.concern:
+        running = {each.deployment: each.plan for each in survey.running}.get(name)
+        wanted = {each.deployment: each.plan for each in survey.wanted}.get(name)
+        if applied and applied.plan and running != applied.plan:
+            return "drift"  # somebody else has put another plan there, or none
+        if running is not None and running == wanted:
+            return "drift"  # the same plan, and yet files or units are not as it has them
+        if applied is None:
+            return "to apply"
+    if applied is None:
+        return "to apply" if new else "unknown"
+    if applied.asked and one.asked:
+        return "drift" if applied.asked == one.asked else "to apply"
+    return "unknown"
+
+
+def behind(survey: Survey, applied: Mapping[str, Applied]) -> tuple[str, ...]:
+    """Return the deployments that are as asked, but by a run that the ledger does not have."""
+    running = {each.deployment: each.plan for each in survey.running}
+    settled = {one.concern for one in survey.concerns if one.settled}
+    return tuple(
+        concern.removeprefix(REPLICAS)
+        for concern, note in applied.items()
+        if concern in settled
+        and note.plan
+        and running.get(concern.removeprefix(REPLICAS), note.plan) != note.plan
+    )
+
+
+@dataclass(frozen=True)
+class Serving:
+    """One host: its GPUs, what runs there, and what would.
+
+    ``domain`` is what fails as one, its own name where nothing else is known.
+    """
+
+    host: str
+    domain: str
+    gpus: int
+    running: tuple[Served, ...]
+    planned: tuple[Served, ...]
+
+
+def fleet_capacity(hosts: Sequence[Serving]) -> Capacity:
+    """Return what hosts serve."""
+    names = dict.fromkeys(
+        served.deployment for host in hosts for served in (*host.planned, *host.running)
+    )
+    idle = {host.host: max(0, host.gpus - _gpus(host.planned)) for host in hosts}
+    return Capacity(
+        gpus=sum(host.gpus for host in hosts),
+        used_now=sum(_gpus(host.running) for host in hosts),
+        used=sum(_gpus(host.planned) for host in hosts),
+        idle=sum(idle.values()),
+        idle_hosts=tuple(host for host, count in idle.items() if count),
+        deployments=tuple(_deployment(name, hosts) for name in names),
+    )
+
+
+def _gpus(served: Iterable[Served]) -> int:
+    return sum(item.replicas * item.gpus_per_replica for item in served)
+
+
+def _replicas(served: Iterable[Served]) -> int:
+    return sum(item.replicas for item in served)
+
+
+def _deployment(name: str, hosts: Sequence[Serving]) -> DeploymentCapacity:
+    running = [item for host in hosts for item in host.running if item.deployment == name]
+    planned = [(host, item) for host in hosts for item in host.planned if item.deployment == name]
+    served = [item for _host, item in planned]
+    domains: Counter[str] = Counter()
+    for host, item in planned:
+        domains[host.domain] += item.replicas
+    worst, lost = domains.most_common(1)[0] if domains else ("", 0)
+    up = [item.up for item in running if item.up is not None]
+    return DeploymentCapacity(
+        deployment=name,
+        model=", ".join(dict.fromkeys(item.model for item in served or running)),
+        engines=tuple(dict.fromkeys(item.engine for item in served)),
+        layouts=tuple(dict.fromkeys(item.layout for item in served)),
+        hosts=len(served),
+        up=sum(up) if up or not _replicas(running) else None,
+        running=_replicas(running),
+        planned=_replicas(served),
+        gpus=_gpus(served),
+        worst=worst,
+        lost=lost,
+    )

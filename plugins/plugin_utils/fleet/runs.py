@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from ..findings import Finding
+from ..documents import knowledge
+from ..findings import Finding, has_errors
 from .ledger import Asked, Outcome
 
 # "running" of a run whose process is gone means that it was killed.
@@ -259,3 +261,41 @@ def state_of(run: FleetRollout) -> State:
     if all(one == "done" for one in outcomes):
         return "done"
     return "failed" if any(one in BAD for one in outcomes) else "stopped"
+
+
+@dataclass(frozen=True)
+class Again:
+    """One more attempt, after ``delay_seconds``."""
+
+    delay_seconds: float
+    because: str
+    rule: str
+
+
+def try_again(
+    message: str,
+    findings: Iterable[Finding],
+    *,
+    unreachable: bool,
+    attempt: int,
+    most: int | None = None,
+) -> Again | None:
+    """Return whether a host that failed at its ``attempt``-th try gets another, None for no.
+
+    ``most`` is how many further attempts the operator allows, None for what the rule says.
+    What was refused with a finding stays refused: to ask again changes nothing.
+    """
+    for rule in knowledge("fleet_retry.yml")["rules"]:
+        if unreachable:
+            fits = bool(rule.get("unreachable"))
+        else:
+            fits = any(re.search(pattern, message) for pattern in rule.get("messages", ()))
+        if not fits:
+            continue
+        if not unreachable and has_errors(findings):
+            return None
+        allowed = int(rule["attempts"]) if most is None else most + 1
+        if attempt >= allowed:
+            return None
+        return Again(float(rule["delay_seconds"]), str(rule["because"]), str(rule["id"]))
+    return None

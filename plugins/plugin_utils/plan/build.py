@@ -29,8 +29,7 @@ from .layouts import choose_layout, not_measured
 from .measured import counted, start_of
 from .nodes import Place, check_place, rank_of
 from .ports import check_ports, internal_ports, meeting_port
-from .replica import Part, replica_of
-from .timing import with_start_timeout
+from .replica import Part, replica_of, with_start_timeout
 from .together import check_gpus, check_memory, check_names, check_taken, offload_gib
 from .types import LayoutChoice, Plan
 

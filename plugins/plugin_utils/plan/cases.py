@@ -21,7 +21,7 @@ from ..gpus import gpu_facts
 from ..model.types import Architecture
 from .engines import Engines
 from .nodes import rank_of
-from .timing import start_timeout
+from .replica import start_timeout
 from .types import Plan, Replica
 
 

@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One replica of a plan: its engine's command, with what its place on the host adds."""
+"""One replica of a plan: its engine's command, what its place adds, how long it may start."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -15,12 +16,13 @@ from urllib.parse import quote
 from ..deployment import Deployment
 from ..documents import knowledge
 from ..engine.types import Reason, Recipe
-from ..model.types import Memory
+from ..model.types import Architecture, Memory
+from ..model.weights import checkpoint_bytes
 from ..placement.types import ReplicaPlacement
 from .naming import unit_name
 from .nodes import Place, network_env
 from .ports import meeting_port
-from .types import Replica
+from .types import Plan, Replica
 
 
 @dataclass(frozen=True)
@@ -135,3 +137,28 @@ def _resource(deployment: Deployment, part: Part) -> str:
     return ",".join(
         f"{name}={quote(value, safe=':.')}" for name, value in attributes.items() if value
     )
+
+
+def with_start_timeout(deployment: Deployment, architecture: Architecture) -> Deployment:
+    """Return the deployment with its start timeout; what it says itself stands."""
+    if deployment.limits.start_timeout_seconds is not None:
+        return deployment
+    seconds = computed(deployment, architecture)
+    limits = dataclasses.replace(deployment.limits, start_timeout_seconds=seconds)
+    return dataclasses.replace(deployment, limits=limits)
+
+
+def computed(deployment: Deployment, architecture: Architecture) -> int:
+    """Return the seconds that a start may take, by knowledge/start.yml."""
+    facts = knowledge("start.yml")
+    weights = checkpoint_bytes(architecture) or 0
+    speed = deployment.model.read_mb_per_second or int(facts["read_mb_per_second"]["value"])
+    reading = int(facts["reads"]["value"]) * weights // (speed * 10**6)
+    needed = int(facts["beside_weights_seconds"]["value"]) + reading
+    return max(needed, int(facts["at_least_seconds"]["value"]))
+
+
+def start_timeout(plan: Plan, replica: Replica) -> int:
+    """Return the seconds that a planned replica may take to answer."""
+    configured = replica.start_timeout_seconds or plan.deployment.limits.start_timeout_seconds
+    return configured or computed(plan.deployment, plan.model)

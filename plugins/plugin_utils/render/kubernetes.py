@@ -19,7 +19,7 @@ from ..documents import knowledge
 from ..findings import ApiaryError, Finding, has_errors
 from ..host.device_plugin.objects import objects, to_yaml
 from ..host.device_plugin.quantities import parse_memory
-from ..plan.timing import start_timeout
+from ..plan.replica import start_timeout
 from ..plan.types import Plan, Replica
 from .files import RenderedFile
 from .kubernetes_review import KubernetesOptions, review

@@ -13,7 +13,7 @@ from typing import Any
 from ..documents import dumps, knowledge
 from ..host.weight_cache.mounts import units_of
 from ..plan.ports import agent_port
-from ..plan.timing import start_timeout
+from ..plan.replica import start_timeout
 from ..plan.types import Plan, Replica
 from .files import RenderedFile
 from .host.spec import LaunchSpec

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ..bench.comparison.engine_runs import by_engine_run, merged
-from ..bench.comparison.sameness import conditions, question
+from ..bench.comparison.sameness import by_engine_run, conditions, merged, question
 from ..bench.comparison.statistics import interval
 from ..bench.ledger import By
 from ..bench.search import conclude

@@ -19,8 +19,7 @@ from ..bench.ledger import By
 from ..bench.types import Interval
 from ..bench.words import between, limit_text, size_text
 from .data import Curve, Point, Report
-from .shown import Drawing, shown
-from .tables import percentile_of, verdict_text
+from .tables import Drawing, percentile_of, shown, verdict_text
 
 COLOURS = 8
 DASHES = ("solid", "dash", "dot", "dashdot")

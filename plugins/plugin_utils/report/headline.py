@@ -2,18 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a report says first: which configuration is best, under which SLO, how sure that is."""
+"""A report, and what it says first: which configuration is best, under which SLO, how surely."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..bench.comparison.compare import Verdict, compare
-from ..bench.comparison.engine_runs import by_engine_run
 from ..bench.comparison.proof import doubt, unproven
-from ..bench.comparison.sameness import question
+from ..bench.comparison.sameness import by_engine_run, question
 from ..bench.ledger import By
 from ..bench.search import searched_by
 from ..bench.types import Bench, Interval, Workload
@@ -22,7 +21,7 @@ from ..findings import ApiaryError, Finding
 from ..numbers import number, percent
 from ..tune.summary import summary
 from ..tune.types import Tune
-from .data import Configuration, Curve, Headline, best_load
+from .data import Configuration, Curve, Headline, Report, best_load, curves_of, gather, workloads_of
 
 
 def headline_of(
@@ -239,3 +238,49 @@ def _without_slo(
     at = size_text(curve.by, point.size)
     text = f"{why}: {shown} with {one.name} at {at}, {workload_text(work)}."
     return Headline(text, verdict, (_sure(rate, one),))
+
+
+def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
+    """Return the report of at least one benchmark; a tuning's own choice is its headline."""
+    configurations = gather(benches)
+    workloads = workloads_of(configurations)
+    curves = curves_of(configurations)
+    if tuning is not None:
+        headline, notes = of_tuning(tuning, configurations)
+    else:
+        headline, notes = headline_of(configurations, workloads, curves)
+    return Report(
+        headline,
+        configurations,
+        workloads,
+        curves,
+        tuple(dict.fromkeys((*_odd(configurations), *notes))),
+    )
+
+
+def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:
+    """Yield what makes configurations hard to compare, and what has no result."""
+    first = _requested(configurations[0].benches[0])
+    for configuration in configurations:
+        requested = _requested(configuration.benches[0])
+        pairs = zip(requested, first, strict=True)
+        differs = [f"{mine} instead of {other}" for mine, other in pairs if mine != other]
+        if differs:
+            yield Finding(
+                "REPORT-DIFFERENT",
+                configuration.name,
+                f"was measured otherwise than {configurations[0].name}: {'; '.join(differs)}",
+            )
+        if not {"OK", "SLO_MISS"} & set(configuration.counts):
+            yield Finding(
+                "REPORT-NOTHING-VALID",
+                configuration.name,
+                f"none of its {sum(configuration.counts.values())} levels is valid",
+            )
+
+
+def _requested(bench: Bench) -> tuple[str, str, str]:
+    """Return what a benchmark was of, in words."""
+    requested = bench.requested
+    limits, workload = slo_text(requested.slo), workload_text(requested.workload)
+    return f"model {bench.target.model}", limits, workload

@@ -2,19 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The tables of a report as text: each load, every level."""
+"""The tables of a report as text: each load, every level; bench/shown.yml has the columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Literal
 
-from ..bench.comparison.engine_runs import by_engine_run
+from ..bench.comparison.sameness import by_engine_run
 from ..bench.types import Interval, Level
 from ..bench.words import STATUS, load_text, milliseconds
+from ..documents import from_document, knowledge
 from ..numbers import NONE, number, percent, whole
 from .data import Configuration, Curve, Point, Report, values_of
-from .shown import Column, shown
 
 _SHOW: Mapping[str, Callable[[float | None], str]] = {
     "number": number,
@@ -140,3 +142,51 @@ def _mean(column: Column, interval: Interval | None) -> str:
     if column.show not in scales:
         return text
     return f"{text} ±{number(half * scales[column.show], 2)}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its heading, what it means, the value that it shows, and how."""
+
+    head: str
+    hint: str = ""
+    value: str = ""
+    show: Literal["number", "whole", "percent", "milliseconds"] = "number"
+    minor: bool = False
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One figure: a value by load, or ``against`` a latency, whose axis says ``axis``."""
+
+    id: str
+    title: str
+    value: str
+    note: str
+    unit: str = ""
+    per_gpu: bool = False
+    against: str | None = None
+    axis: str = ""
+    scale: float = 1
+    log: bool = False
+    limited: bool = False
+    beside: str | None = None
+    rings: bool = False
+    top: float | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The columns of every level and of each load, the figures of closed and of open loops."""
+
+    levels: tuple[Column, ...]
+    loads: tuple[Column, ...]
+    closed: tuple[Drawing, ...]
+    open: tuple[Drawing, ...]
+
+
+@cache
+def shown() -> Shown:
+    """Return what the file says."""
+    return from_document(Shown, dict(knowledge("bench/shown.yml")), "bench/shown.yml")

@@ -13,9 +13,8 @@ from typing import Any
 from ..documents import from_document
 from ..findings import ApiaryError, Finding, error
 from ..plan.naming import replica_number, server_name
-from .failure import Failure, failure_of
 from .maintenance import plan_maintenance, serving, units_to_start
-from .progress import Outcome, Progress, closing, may_begin
+from .progress import Failure, Outcome, Progress, closing, failure_of, may_begin
 from .types import Step
 
 _FIELDS = {item.name for item in fields(Progress)}

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..findings import Finding
-from .failure import Failure
 from .maintenance import Maintenance
 
 Outcome = Literal["waiting", "begun", "done", "failed", "back"]
@@ -119,3 +118,29 @@ def _failed(progress: Progress, host: str) -> Finding:
     elif progress.maintaining:
         message += "; it stays out of the routers" if progress.away else "; nothing was changed"
     return Finding("ROLLOUT-FAILED", host, message)
+
+
+_LONGEST = 10_000
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The task that failed first, and its findings as the module or action returned them."""
+
+    task: str
+    message: str
+    findings: tuple[dict[str, Any], ...] = ()
+
+
+def failure_of(task: str, result: Mapping[str, Any]) -> Failure:
+    """Return why a task failed; of a loop, the first item that did."""
+    items = [one for one in _mappings(result.get("results")) if one.get("failed")]
+    first: Mapping[str, Any] = items[0] if items else result
+    message = str(first.get("msg", first))[:_LONGEST]
+    return Failure(task, message, _mappings(first.get("findings")))
+
+
+def _mappings(value: Any) -> tuple[dict[str, Any], ...]:
+    """Return the mappings of a list; a host may return what it likes."""
+    listed = value if isinstance(value, (list, tuple)) else ()
+    return tuple(one for one in listed if isinstance(one, dict))

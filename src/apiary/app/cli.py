@@ -29,9 +29,9 @@ Every day
   support-bundle help.bundle.command:support_bundle     Collect what help needs to see.
 How much does it serve
   bench          bench.command:bench                    Measure engines under load.
-  report         bench.report.command:report            Show what benchmarks found.
-  compare        bench.compare_command:compare_command  Say whether one side is better.
-  capacity       bench.capacity_command:capacity_command Say how many hosts a rate needs.
+  report         bench.results:report                   Show what benchmarks found.
+  compare        bench.results:compare_command          Say whether one side is better.
+  capacity       bench.results:capacity_command         Say how many hosts a rate needs.
 A step at a time, and for scripts
   model          plan.model_command:model               Read a model, and what it takes up.
   place          host.place_command:place_command       Cut a host into replicas.

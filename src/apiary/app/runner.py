@@ -10,8 +10,10 @@ import shlex
 import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -299,3 +301,17 @@ def _tail(stdout: Path) -> str:
     except OSError:
         return ""
     return "\n".join(line.rstrip() for line in lines if line.strip())[-2000:]
+
+
+@contextmanager
+def on_signals(handle: Callable[[], None], *kinds: signal.Signals) -> Iterator[None]:
+    """Call ``handle`` on these signals while the body runs; only a main thread gets any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {kind: signal.signal(kind, lambda _number, _frame: handle()) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)

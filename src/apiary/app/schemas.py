@@ -12,8 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types i
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
     Comparison,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dataclasses_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import rules
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.of_plan import Served
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct import conduct
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import Backend
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.options import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.place import Served
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct import (
     begin,
+    conduct,
     served_of,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import Backend
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.preflight import (
     plain_addresses,
 )
@@ -36,8 +36,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_
 
 from apiary.app.inputs import json_option
 from apiary.app.output import echo, exit_code, print_document, report, show
-from apiary.bench.progress import Shown
-from apiary.bench.runner import Restart, execute
+from apiary.bench.runner import Restart, Shown, execute
 from apiary.bench.summary import bench_summary
 
 KEY_VARIABLE = "VLLM_API_KEY"

@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import NONE
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import Curve, Report
-from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.tables import point_table
 from rich.console import Group, RenderableType
 from rich.table import Table

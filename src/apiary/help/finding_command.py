@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""`apiary finding`: what a finding means, what shows it and what to do, without a network."""
+"""`apiary finding`: the catalogue of findings; what one means, what shows it and what to do."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import click
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    KNOWLEDGE,
+    knowledge,
+    to_document,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from click.shell_completion import CompletionItem
 
 from apiary.app.inputs import json_option
 from apiary.app.output import echo, grid, print_document, show
-from apiary.help.finding_catalogue import Entry, areas, catalogue, see_also
 
 
 def _complete(
@@ -105,3 +110,62 @@ def _page(entry: Entry, as_json: bool) -> None:
         if text:
             indent = " " * 12
             echo(click.wrap_text(" ".join(text.split()), max(40, width), f"{head:<12}", indent))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finding code's page: what it means, what shows it, what to do."""
+
+    code: str
+    severity: str
+    meaning: str
+    evidence: str
+    remedy: str
+    source: str | None = None
+
+    @property
+    def area(self) -> str:
+        """The first word of the code, a key of ``areas()``."""
+        return self.code.split("-")[0]
+
+
+@dataclass(frozen=True)
+class Area:
+    """What the first word of codes is about, and pages of docs/ to begin with."""
+
+    about: str
+    reading: tuple[str, ...]
+
+
+@functools.cache
+def catalogue() -> dict[str, Entry]:
+    """Return every documented code in alphabetical order."""
+    matches: dict[str, Entry] = {}
+    for path in sorted((KNOWLEDGE / "findings").glob("*.yml")):
+        for code, entry in (knowledge(f"findings/{path.name}") or {}).items():
+            matches[code] = Entry(
+                code,
+                entry["severity"],
+                entry["meaning"],
+                entry.get("evidence", ""),
+                entry["remedy"],
+                entry.get("source"),
+            )
+    return dict(sorted(matches.items()))
+
+
+@functools.cache
+def areas() -> dict[str, Area]:
+    """Return what each first word is about."""
+    return {
+        name: Area(entry["about"], tuple(entry["reading"]))
+        for name, entry in knowledge("finding_areas.yml").items()
+    }
+
+
+def see_also(entry: Entry) -> tuple[str, ...]:
+    """Return the codes that begin with the same two words."""
+    family = entry.code.split("-")[:2]
+    return tuple(
+        code for code in catalogue() if code != entry.code and code.split("-")[:2] == family
+    )

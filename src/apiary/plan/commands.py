@@ -34,7 +34,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from apiary.app.extra_vars import split_extra
 from apiary.app.inputs import (
     json_option,
     load_architecture,
@@ -42,7 +41,13 @@ from apiary.app.inputs import (
     load_plan,
     load_topology,
 )
-from apiary.app.options import extra_option, inventory_option, limit_option, vault_option
+from apiary.app.options import (
+    extra_option,
+    inventory_option,
+    limit_option,
+    split_extra,
+    vault_option,
+)
 from apiary.app.output import echo, exit_code, print_document, report, show
 from apiary.fleet.plan import FleetOptions, plan_fleet, refuse_mix
 from apiary.plan.explain_tables import layout_table

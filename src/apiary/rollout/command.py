@@ -22,24 +22,22 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
 )
 from click.shell_completion import CompletionItem
 
-from apiary.app.extra_vars import split_extra
 from apiary.app.inputs import json_option
 from apiary.app.options import (
     complete_hosts,
     extra_option,
     inventory_option,
     limit_option,
+    split_extra,
     vault_option,
 )
 from apiary.app.output import echo, exit_code, print_document, report, show
-from apiary.app.runner import PLAYBOOKS, run_playbook
-from apiary.app.signals import on_signals
+from apiary.app.runner import PLAYBOOKS, on_signals, run_playbook
 from apiary.fleet.hosts import ARTIFACTS
 from apiary.rollout.plays import Plays
-from apiary.rollout.prepare import Prepared, prepare, prepare_again
+from apiary.rollout.prepare import Prepared, Request, prepare, prepare_again
 from apiary.rollout.progress import Progress, failed_table, waves_table
 from apiary.rollout.records import Records, text
-from apiary.rollout.request import Request
 from apiary.rollout.run import Conductor, Signals, not_done
 from apiary.rollout.store import Lock, Store
 

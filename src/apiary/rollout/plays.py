@@ -17,8 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.run_owner import controller
 
 from apiary.app.runner import Ended, arguments, playbook_path
-from apiary.rollout.outcomes import HostOutcome, host_outcomes
-from apiary.rollout.records import Records
+from apiary.rollout.records import HostOutcome, Records, host_outcomes
 
 # Playbooks that tell of each host they are done with, so that silence is no success.
 TELLING = ("rollout", "rollback", "maintain")

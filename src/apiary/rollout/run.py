@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.retry import Again, try_again
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import (
     BAD,
+    Again,
     FleetRollout,
     HostRun,
     State,
     failures,
     held_back,
     state_of,
+    try_again,
     why_not_begin,
     why_stop,
 )
 
-from apiary.rollout.outcomes import HostOutcome
 from apiary.rollout.plays import Plays
 from apiary.rollout.progress import Progress
-from apiary.rollout.records import Records, text
+from apiary.rollout.records import HostOutcome, Records, text
 
 # How long one look at the clock, or at the signals, is apart from the next.
 TICK_SECONDS = 0.2

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import Drive
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Load,
+    Raw,
     Requested,
     Target,
 )

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import SelfTest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, SelfTest
 
 from engine_simulator.parameters import Client
 

@@ -10,12 +10,12 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     GpuSample,
+    Load,
     Raw,
     Scrape,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
 from engine_simulator import mock, traffic

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Raw
 
 from engine_simulator import result, traffic
 from engine_simulator.parameters import Client, Faults, Parameters

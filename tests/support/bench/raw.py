@@ -12,13 +12,14 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     GpuSample,
+    Load,
     Raw,
     Scrape,
     SelfTest,
+    Workload,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 
 WORKLOAD = Workload("100/20", 100, 20)

@@ -8,7 +8,7 @@ import copy
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept import accept
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import Settings
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Settings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, ConcernPlan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd

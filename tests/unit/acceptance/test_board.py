@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept 
     accept,
     to_measure,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import Settings
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Settings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
 from support.demo import demo_plan

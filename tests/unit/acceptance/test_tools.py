@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance import measured
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools import (
+    parse_rccl,
+    parse_rvs,
+    parse_transferbench,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import (
     HasRead,
     Health,
     Measured,
     Ran,
     Settings,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools import (
-    parse_rccl,
-    parse_rvs,
-    parse_transferbench,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from hypothesis import given

@@ -5,9 +5,9 @@
 """An action takes the options that its page documents, which must offer all that its code has."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.settings import TESTS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import TESTS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import documented
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.warm import warm
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import warm
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.role_plans import ROLES
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.events import EVENTS

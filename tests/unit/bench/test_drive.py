@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.command import seed_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import drive as drives
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Load,
+    Raw,
     Requested,
     Target,
 )

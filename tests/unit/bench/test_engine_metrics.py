@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.engine_metri
     restarted,
     use_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import GpuSample, Scrape
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import GpuSample, Scrape
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import gpus_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order

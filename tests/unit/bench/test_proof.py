@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.p
     unproven,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
 
 from support.bench.documents import DP2, TP8, bench, failed, invalid
 

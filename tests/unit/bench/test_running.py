@@ -10,16 +10,16 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.load import prompts as bench_prompts
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import of_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import Raw
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import level as running
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import place
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import (
+    drive,
     preflight,
     session,
-    store,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run import level as running
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Load,
+    Raw,
     Target,
     Workload,
 )
@@ -366,7 +366,7 @@ def test_too_few_cores_are_told_once():
 
 
 def test_raw_results_are_kept_by_key(tmp_path):
-    kept = store.RawStore(tmp_path / "raw")
+    kept = drive.RawStore(tmp_path / "raw")
     raw = Raw(to_document(load()), "vllm", None, (("vllm",),), ({"a": 1},), "now", 1.0)
     assert kept.get(load().key) is None
     name = kept.put(load().key, raw)
@@ -381,7 +381,7 @@ def test_raw_results_are_kept_by_key(tmp_path):
 
 
 def test_a_level_that_is_measured_again_keeps_what_it_was_before(tmp_path):
-    kept = store.RawStore(tmp_path / "raw")
+    kept = drive.RawStore(tmp_path / "raw")
     for log in ("one", "two", "three"):
         kept.put("a-1.5", Raw(to_document(load()), "vllm", None, (), (), "now", 1.0, log=log))
     assert kept.get("a-1.5").log == "three"
@@ -389,11 +389,11 @@ def test_a_level_that_is_measured_again_keeps_what_it_was_before(tmp_path):
 
 
 def test_what_was_begun_is_counted_on_disk(tmp_path):
-    kept = store.RawStore(tmp_path / "raw")
+    kept = drive.RawStore(tmp_path / "raw")
     assert [kept.begin("a"), kept.begin("a"), kept.begin("b")] == [0, 1, 0]
-    assert store.RawStore(tmp_path / "raw").begin("a") == 2
+    assert drive.RawStore(tmp_path / "raw").begin("a") == 2
     assert not (tmp_path / "raw").exists()
-    (tmp_path / store.BEGUN).write_text("[]")
+    (tmp_path / drive.BEGUN).write_text("[]")
     with pytest.raises(ApiaryError, match="BENCH-RAW"):
         kept.begin("a")
 
@@ -417,18 +417,18 @@ def test_a_raw_result_that_cannot_be_kept_is_one_finding(tmp_path):
     (tmp_path / "raw").write_text("")
     raw = Raw(to_document(load()), "vllm", None, (), (), "now", 1.0)
     with pytest.raises(ApiaryError, match="FILE-UNWRITABLE"):
-        store.RawStore(tmp_path / "raw").put("x", raw)
+        drive.RawStore(tmp_path / "raw").put("x", raw)
 
 
 def test_a_plan_says_what_serves():
     plan = demo_plan()
     text = dumps(plan)
-    served = of_plan.served_by([(plan, text)])
+    served = place.served_by([(plan, text)])
     assert served.environment["plan_hash"] == hashlib.sha256(text.encode()).hexdigest()
     assert served.environment["layout"] == "DP2/TP4/EP4"
     assert served.gpus == sum(len(replica.gpus) for replica in plan.replicas)
     assert served.ports == tuple(replica.port for replica in plan.replicas)
-    both = of_plan.served_by([(plan, text), (dataclasses.replace(plan, host="z"), text)])
+    both = place.served_by([(plan, text), (dataclasses.replace(plan, host="z"), text)])
     assert both.hosts == 2
     assert both.environment["hosts"] == [plan.host, "z"]
     assert both.gpus == 2 * served.gpus

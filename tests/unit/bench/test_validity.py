@@ -7,8 +7,7 @@
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.raw import SelfTest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import SelfTest, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import (
     CHECKS,
     LIMITS,

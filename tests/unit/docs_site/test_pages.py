@@ -16,7 +16,7 @@ import jsonschema
 import pytest
 import yaml
 
-from apiary.help.finding_catalogue import catalogue
+from apiary.help.finding_command import catalogue
 
 ROOT = Path(__file__).parents[3]
 FENCED = re.compile(r"^\s*```.*?^\s*```", re.MULTILINE | re.DOTALL)

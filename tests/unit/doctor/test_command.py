@@ -19,15 +19,14 @@ from apiary.app.runner import Ended
 from apiary.app.runner_events import Failed
 from apiary.app.schemas import schema
 from apiary.help.doctor import command as doctor_command
-from apiary.help.doctor import connect as doctor_connect
-from apiary.help.doctor.connect import ask_hosts
+from apiary.help.doctor import inventory as doctor_connect
 from apiary.help.doctor.gather import (
     encrypted_files,
     inspect_ansible,
     inspect_artifacts,
     open_to_others,
 )
-from apiary.help.doctor.inventory import Scope
+from apiary.help.doctor.inventory import Scope, ask_hosts
 from apiary.help.doctor.types import Answer, Reached
 from support.host.ssh_home import use_home
 

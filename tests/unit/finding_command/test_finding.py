@@ -12,7 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from apiary.app.cli import cli, main
-from apiary.help.finding_catalogue import areas, catalogue, see_also
+from apiary.help.finding_command import areas, catalogue, see_also
 
 ROOT = Path(__file__).parents[3]
 

@@ -4,7 +4,7 @@
 
 from dataclasses import replace
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.capacity import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import (
     Serving,
     fleet_capacity,
 )

@@ -5,8 +5,8 @@
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.drift import behind, causes
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Applied
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import behind, causes
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
 
 from support.surveys import changing, digest, served, settled

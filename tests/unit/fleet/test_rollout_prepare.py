@@ -16,8 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
 
 from apiary.fleet.hosts import FleetHost, Hosts
 from apiary.rollout import prepare as rollout_prepare
-from apiary.rollout.prepare import prepare, prepare_again
-from apiary.rollout.request import Request
+from apiary.rollout.prepare import Request, prepare, prepare_again
 from apiary.rollout.store import Store
 
 FLEET = tuple(FleetHost(f"h{number}", domain=f"r{number % 2}") for number in range(1, 5))

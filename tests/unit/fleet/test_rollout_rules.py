@@ -10,7 +10,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.order import
     Member,
     order_hosts,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.retry import try_again
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import try_again
 
 FLEET = [Member(f"h{number:02d}", f"r{(number - 1) // 3}") for number in range(1, 13)]
 

@@ -23,10 +23,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
 
 from apiary.app.runner import PLAYBOOKS, Ended
 from apiary.app.runner_events import Failed
-from apiary.rollout.outcomes import host_outcomes
 from apiary.rollout.plays import Plays
 from apiary.rollout.progress import clock, phases_text, seconds_left
-from apiary.rollout.records import Records
+from apiary.rollout.records import Records, host_outcomes
 from apiary.rollout.run import Conductor, Signals
 from apiary.rollout.store import Store
 

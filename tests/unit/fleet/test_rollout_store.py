@@ -22,9 +22,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import Options
 from click import UsageError
 
-from apiary.app.extra_vars import split_extra
+from apiary.app.options import split_extra
 from apiary.rollout.command import OWN
-from apiary.rollout.request import Request, asked_of
+from apiary.rollout.prepare import Request, asked_of
 from apiary.rollout.store import GONE_SECONDS, Lock, Store, child_sign, controller, save
 from support.waiting import await_true
 

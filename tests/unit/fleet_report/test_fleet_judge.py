@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.age import age_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.judge import judge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     HostInput,
@@ -16,6 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
     Source,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Quarantine
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import age_text
 
 from support.acceptances import LATER, acceptance_of, failed, ledger_of, quarantine_of
 from support.surveys import AT, fleet, settled

@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools i
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, visible
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import from_evidence
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.journal import cause, exited
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.trial import cause, exited
 
 from apiary.help.bundle.masking import Masker
 from support.each import each

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.scope import Scope
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.types import (
     HostVariables,
     PlainSecret,
+    Scope,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.variables import (
     known_names,

@@ -6,7 +6,7 @@ import dataclasses
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.cases import cases_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.timing import start_timeout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.replica import start_timeout
 
 from support.demo import demo_plan
 from support.engines import KIMI, QWEN, deployment

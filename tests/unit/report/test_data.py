@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import curves_of, gather
-from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 
 from support.bench.documents import (

@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.report.figures imp
     escaped,
     figures,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
 from plotly.graph_objects import Figure as Plotly
 
 from apiary.app.inert import TEMPLATES

@@ -11,7 +11,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.report.make import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
 
 from apiary.bench.report.page import page, plotly_js
 from support.bench.documents import TP8, bench, level, loads

@@ -7,9 +7,7 @@ import copy
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.compare import (
-    compare_answers,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.plan import compare_answers
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import situation_of
 
 UNIT = "apiary-x-0.service"

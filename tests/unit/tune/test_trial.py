@@ -9,7 +9,7 @@ import json
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import trial as trials
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.scope import scope
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import scope
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
 
 

@@ -22,8 +22,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     Finding,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.host import TUNING, prepare
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.journal import cause
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.trial import Progress, outcome_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.trial import (
+    Progress,
+    cause,
+    outcome_of,
+)
 
 UNITS = ("apiary-x-0.service", "apiary-x-1.service")
 # What rollout_info returns of a host.

@@ -22,13 +22,14 @@ from ...slo import Limit
 from ..ledger import By, by_size, mean_rate
 from ..search import searched_by, slo_rates
 from ..types import Bench, Interval, Level
-from .engine_runs import by_engine_run, merged
 from .proof import doubt, unproven
 from .sameness import (
     Difference,
+    by_engine_run,
     conditions,
     differences,
     listed,
+    merged,
     one_configuration,
     one_question,
     question,

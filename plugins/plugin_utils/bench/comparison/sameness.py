@@ -2,17 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether two results are of the same thing: knowledge/bench/protocol.yml `same` says by what."""
+"""Whether results are of one thing, by knowledge/bench/protocol.yml `same`, or of one run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...documents import knowledge, to_document
 from ...findings import error
-from ..types import Bench
+from ..types import Bench, Level
 
 
 @dataclass(frozen=True)
@@ -107,3 +107,36 @@ def _inside(data: Any, name: str) -> Any:
     for part in name.split("."):
         data = data.get(part) if isinstance(data, Mapping) else None
     return data
+
+
+def merged(benches: Sequence[Bench]) -> tuple[Level, ...]:
+    """Return the levels of several benchmarks as of one, their engine runs numbered over all.
+
+    Two are the same run where benchmarks are equal, or engines began at the same moment at the same
+    addresses. Engines that do not say when are taken by what the benchmark calls an engine run.
+    """
+    levels: list[Level] = []
+    numbers: dict[object, int] = {}
+    count = 0
+    for bench in benches:
+        same = benches.index(bench)
+        for engine_run, own in by_engine_run(bench.levels).items():
+            marks: list[object] = [
+                (bench.target.urls, level.engine.started)
+                for level in own
+                if level.engine and level.engine.started
+            ]
+            marks.append((same, engine_run, "engine_run"))
+            number = min((numbers[mark] for mark in marks if mark in numbers), default=count)
+            numbers |= dict.fromkeys(marks, number)
+            count += 1
+            levels += (replace(one, load=replace(one.load, engine_run=number)) for one in own)
+    return tuple(levels)
+
+
+def by_engine_run(levels: Iterable[Level]) -> dict[int, list[Level]]:
+    """Return the levels of each engine run, the first run first."""
+    runs: dict[int, list[Level]] = {}
+    for level in levels:
+        runs.setdefault(level.load.engine_run, []).append(level)
+    return dict(sorted(runs.items()))

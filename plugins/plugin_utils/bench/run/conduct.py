@@ -14,24 +14,28 @@ import datetime
 import json
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from ...cpulist import parse_cpulist
 from ...documents import dumps, from_document, to_document
 from ...files import read_text, write_text
 from ...findings import Finding, by_severity, error
+from ...plan.check import parse_plan
 from ...slo import slo as limits
 from .. import rules, workloads
 from ..comparison import proof
-from ..types import Bench, Requested
+from ..place import Served, served_by
+from ..types import Bench, Requested, Target
 from . import drive
+from .drive import RawStore
+from .level import Client
 from .preflight import Seen, plain_addresses
-from .session import Session
-from .store import RawStore
+from .session import Execute, Session
 
 COLLECTION = Path(__file__).parents[4]
 SEEDS = 2**31
@@ -221,3 +225,61 @@ def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:
     created = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     write_text(path, dumps({**own, "created": created, "seed": seed}))
     return created, seed
+
+
+_OF_CLIENT = ("backend", "version", "image", "self_test", "timeout", "session_header")
+
+
+def served_of(names: Iterable[str]) -> Served | None:
+    """Return what the plans in these files on the controller say; None where there are none."""
+    texts = {name: read_text(name) for name in names}
+    plans = [(parse_plan(text, name), text) for name, text in texts.items()]
+    return served_by(plans) if plans else None
+
+
+def begin(
+    arguments: Mapping[str, Any], served: Served | None, execute: Execute
+) -> tuple[Order, Session]:
+    """Return what is to be measured, and the session that runs it by ``execute``.
+
+    What the arguments leave open is that of the plans. Raises ApiaryError.
+    """
+    requested = arguments["requested"]
+    order = Order(
+        arguments["name"],
+        requested_of(requested, arguments["workload"], arguments["slo"], "requested"),
+        Path(arguments["dest"]),
+        {**(served.environment if served else {}), **arguments["environment"]},
+        arguments["rules"],
+        own_seed="seed" not in requested,
+    )
+    open_ = ("tokenizer", "gpus", "hosts")
+    target = Target(
+        urls=tuple(str(url).rstrip("/") for url in arguments["urls"]),
+        model=arguments["model"] or "",
+        metrics=tuple(map(str, arguments["metrics"])),
+        **{name: arguments[name] or getattr(served, name, None) for name in open_},
+    )
+    client = _client(arguments, served.cpus if served else ())
+    return order, Session(target, client, execute, engine_run=arguments["engine_run"])
+
+
+def _client(arguments: Mapping[str, Any], replica_cpus: Iterable[str]) -> Client:
+    """Return the load generator; refuse CPUs that are no list of the kernel's."""
+    cpus, bound = arguments["client_cpus"], (*arguments["replica_cpus"], *replica_cpus)
+    try:
+        busy = tuple(cpu for text in bound for cpu in parse_cpulist(text))
+        own = parse_cpulist(cpus) if cpus and cpus != "apart" else ()
+    except ValueError:
+        lists = " and ".join(filter(None, (cpus, *bound)))
+        raise error(
+            "BENCH-CPUS", "client_cpus, replica_cpus", f"{lists}: not lists of CPUs"
+        ) from None
+    return Client(
+        command=tuple(map(str, arguments["command"] or ("vllm",))),
+        engine=arguments["container_engine"],
+        cpus=own,
+        apart_from=busy if cpus == "apart" else None,
+        gpus=arguments["gpu_metrics"],
+        **{name: arguments[name] for name in _OF_CLIENT},
+    )

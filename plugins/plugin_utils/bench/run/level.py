@@ -14,8 +14,7 @@ from typing import Any, Literal
 from ...cpulist import parse_cpulist
 from ...documents import knowledge, to_document
 from .. import command
-from ..raw import Raw
-from ..types import Load, Target
+from ..types import Load, Raw, Target
 
 Backend = Literal["vllm", "builtin"]
 # What bench_run fills in.

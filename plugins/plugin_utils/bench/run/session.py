@@ -12,8 +12,7 @@ from typing import Any
 
 from ...documents import from_document, to_document
 from ...findings import ApiaryError, Finding, error
-from ..raw import Raw, SelfTest
-from ..types import Load, Target, Workload
+from ..types import Load, Raw, SelfTest, Target, Workload
 from ..validity.evaluate import self_test_holds
 from . import preflight
 from .drive import Unable

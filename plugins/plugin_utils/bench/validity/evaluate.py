@@ -16,11 +16,9 @@ from ...slo import Limit
 from ..engine_metrics import restarted, use_of
 from ..measure import measure, missed, spread
 from ..parse import requested_lengths, requests_of, shard_requests
-from ..raw import Raw
-from ..types import ClientUse, EngineUse, GpuUse, Level, Load, Status
+from ..types import ClientUse, EngineUse, GpuUse, Level, Load, Raw, Status
 from .inputs import Seen, share_failed, usage_cached
-from .notes import NOTES
-from .rules import KEPT, OF_WARMUP
+from .rules import KEPT, NOTES, OF_WARMUP
 
 CHECKS = {**KEPT, **NOTES}
 

@@ -13,8 +13,7 @@ from typing import Any
 from ...documents import is_whole
 from ...slo import Limit
 from ..parse import behaves
-from ..raw import Raw
-from ..types import ClientUse, EngineUse, Load, Measured, Request, Workload
+from ..types import ClientUse, EngineUse, Load, Measured, Raw, Request, Workload
 
 
 @dataclass(frozen=True)

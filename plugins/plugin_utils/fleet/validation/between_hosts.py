@@ -15,8 +15,7 @@ from ...documents import from_document
 from ...findings import ApiaryError, Finding
 from ...plan.nodes import Member, node_of, nodes_of
 from ..names import fold
-from .scope import texts
-from .types import HostVariables
+from .types import HostVariables, texts
 
 # What routers of one group have to have in common, or clients notice which one they asked.
 _SHARED = (

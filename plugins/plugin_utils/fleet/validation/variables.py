@@ -21,8 +21,7 @@ from ...host.option_values import checked
 from ...plan.build import architecture_of
 from ..names import fold
 from .between_hosts import fleet_mistakes
-from .scope import EVERYTHING, STEPS, Scope
-from .types import HostVariables, Roles
+from .types import EVERYTHING, STEPS, HostVariables, Roles, Scope
 
 # How alike a name has to be to be meant: one or two letters of host_tuning_profile.
 _ALIKE = 0.9

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.age import age_seconds
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     HostInput,
@@ -24,6 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import
     load_quarantine,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import age_seconds
 
 from apiary.fleet.hosts import FleetHost
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import jinja2
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.age import age_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.outliers import (
     facts_text,
@@ -23,9 +22,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
     HostReport,
     HostState,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import age_text
 
 from apiary.app.inert import inline, policy, template
-from apiary.fleet.report.words import STATE_NAMES, outcome_text
+from apiary.fleet.report.summary import STATE_NAMES, outcome_text
 
 _OWN = Path(__file__).parent / "templates"
 # Read without colour, too: one sign a state.

@@ -4,19 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     FleetReport,
     HostReport,
+    HostState,
+    Outcome,
 )
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from apiary.app.output import plain_table
-from apiary.fleet.report.words import STATE_NAMES, counts_text, outcome_text
 
 _STYLES = {
     "failing": "bold red",
@@ -79,3 +80,32 @@ def _findings(report: FleetReport) -> Table:
     for group in report.groups:
         table.add_row(group.code, group.severity, str(len(group.hosts)), fold(group.hosts))
     return table
+
+
+STATE_NAMES: Mapping[HostState, str] = {
+    "failing": "failing",
+    "quarantined": "in quarantine",
+    "unreached": "not reached",
+    "unknown": "unknown",
+    "warning": "with warnings",
+    "ok": "accepted",
+}
+
+
+def counts_text(report: FleetReport) -> str:
+    """Return how many hosts are in which state: "3 failing, 97 accepted"."""
+    counts = dict(report.counts)
+    return ", ".join(
+        f"{counts[state]} {reported}" for state, reported in STATE_NAMES.items() if state in counts
+    )
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """Return how a rollout ended, in one sentence."""
+    counts = ", ".join(f"{count} {state}" for state, count in outcome.counts)
+    when = f" at {outcome.ended}" if outcome.ended else ""
+    return (
+        f"Rollout {outcome.run}: {outcome.state}{when}"
+        + (f" ({counts})" if counts else "")
+        + (f": {outcome.why}" if outcome.why else "")
+    )

@@ -21,15 +21,21 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.options import complete_hosts, inventory_option, vault_option
-from apiary.app.signals import on_signals
+from apiary.app.runner import on_signals
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, read_hosts
 from apiary.fleet.report.inputs import directory_of
-from apiary.help.bundle.archive import write_archive
-from apiary.help.bundle.hosts import ask_hosts
 from apiary.help.bundle.masking import Masker
 from apiary.help.bundle.secrets import known_secrets
-from apiary.help.bundle.sources import of_artifacts, of_inventory, put, rendered, safe, saved_hosts
-from apiary.help.bundle.stage import Stage
+from apiary.help.bundle.sources import (
+    ask_hosts,
+    of_artifacts,
+    of_inventory,
+    put,
+    rendered,
+    safe,
+    saved_hosts,
+)
+from apiary.help.bundle.stage import Stage, write_archive
 from apiary.help.bundle.types import BundleHost, LeftOut, Options, Raw, SupportBundle
 from apiary.help.doctor.command import Steps, examine, steps
 from apiary.help.doctor.gather import inspect_ansible, own_version

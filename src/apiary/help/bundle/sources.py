@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The files that a support bundle is made of, as they lie on this machine, secrets and all."""
+"""The files that a support bundle is made of, of this machine and of hosts, secrets and all."""
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import parse_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
-from apiary.help.bundle.types import LeftOut, Raw
+from apiary.app.runner import run_playbook
+from apiary.help.bundle.types import BundleHost, LeftOut, Options, Raw
 
 # Runs and waves that are told of; older ones are the ledger's.
 NEWEST_RUNS = 3
@@ -129,3 +131,60 @@ def safe(name: str) -> str:
     """Return a name that is no path and no more than itself."""
     plain = name.replace("/", "_")
     return plain if plain.strip(".") else f"_{plain}"
+
+
+TOGETHER = 16
+_LAST = "Save them for the command"
+
+
+def ask_hosts(
+    options: Options,
+    names: Sequence[str],
+    work: Path,
+    step: Callable[[], None],
+    know: Callable[[Sequence[str]], None],
+) -> Iterator[BundleHost | Raw | LeftOut]:
+    """Yield each host with how it answered, and the files of those that did; raise FLEET-PROMPT.
+
+    ``know`` is told the secrets that lie on the hosts.
+    """
+    for at in range(0, len(names), TOGETHER):
+        some = list(names[at : at + TOGETHER])
+        directory = work / f"answers-{at}"
+        directory.mkdir(mode=0o700)
+        ended = run_playbook(
+            "bundle",
+            inventory=options.sources,
+            extra_vars={
+                "bundle_hosts": some,
+                "bundle_dest": str(directory),
+                "bundle_since": options.since,
+                "bundle_lines": options.lines,
+                "bundle_total_bytes": options.host_bytes,
+            },
+            artifacts=work / f"run-{at}",
+            vault_password_files=options.vault,
+            on_event=_counter(step),
+        )
+        answered = set()
+        for path in sorted(directory.iterdir()):
+            answer: dict[str, Any] = json.loads(path.read_bytes())
+            path.unlink()
+            answered.add(answer["host"])
+            know(answer["secrets"])
+            yield from of_host(answer, work)
+        for name in some:
+            failed = ended.failed.get(name)
+            why = failed.message if failed else ended.output or "the run ended before"
+            why = "" if name in answered else " ".join(why.split())[-300:]
+            yield BundleHost(name, asked=True, answered=name in answered, why=why)
+
+
+def _counter(step: Callable[[], None]) -> Callable[[Any], None]:
+    def count(event: Any) -> None:
+        kind, data = event.get("event"), event.get("event_data") or {}
+        failed = kind in ("runner_on_failed", "runner_on_unreachable")
+        if failed or (kind == "runner_on_ok" and data.get("task") == _LAST):
+            step()
+
+    return count

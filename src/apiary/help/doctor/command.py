@@ -21,7 +21,6 @@ from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option
 from apiary.fleet.hosts import ARTIFACTS
-from apiary.help.doctor.connect import ask_hosts
 from apiary.help.doctor.gather import (
     encrypted_files,
     inspect_ansible,
@@ -31,6 +30,7 @@ from apiary.help.doctor.gather import (
 )
 from apiary.help.doctor.inventory import (
     Scope,
+    ask_hosts,
     inspect_ways,
     read_inventory,
     validate_variables,

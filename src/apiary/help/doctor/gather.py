@@ -21,8 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
 )
 
-from apiary.app.ask_ansible import ask_ansible
-from apiary.app.inventory_files import inventory_files
+from apiary.app.ask_ansible import ask_ansible, inventory_files
 from apiary.help.doctor.types import AnsibleFacts, Artifacts, Controller
 
 # OpenSSH's own, of the kinds that paramiko can use.

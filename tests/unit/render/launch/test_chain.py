@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
     CommandOutput,
     Evidence,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import journal
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import trial
 
 from support.demo import demo_plan
 
@@ -44,7 +44,7 @@ def test_the_cause_is_the_same_words_everywhere(supervise, tmp_path):
     assert cause not in found[1].found
     # The journal, which a support bundle has, and by it the tuner.
     assert f"error: REPLICA-ENGINE-DIED: {unit}: " in run.error
-    assert cause in journal.cause(run.error)
+    assert cause in trial.cause(run.error)
     # The metric that alerts ask for its cause.
     for path, text in files.items():
         (tmp_path / path[1:]).parent.mkdir(parents=True)
