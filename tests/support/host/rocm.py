@@ -52,8 +52,6 @@ class Machine:
     builds: dict[str, str] = field(default_factory=dict)
     loaded: dict[str, str] | None = None
     gpus: tuple[str, ...] = (MI325X,) * 8
-    groups: dict[str, tuple[str, ...]] = field(default_factory=lambda: {"render": (), "video": ()})
-    users: tuple[str, ...] = ("root", "vllm")
     cmdline: str = "ro quiet"
     virtualization: str = "none"
     secure_boot: str = "SecureBoot disabled"
@@ -71,7 +69,6 @@ class Machine:
     build_state: str = "installed"
     packaged: bool = True  # the kernels' images are packages of Ubuntu's
     images: tuple[str, ...] = ()  # of kernels that have no modules
-    nsswitch: str = "passwd: files systemd\n"
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -94,7 +91,6 @@ class Machine:
             "/etc/os-release": f'ID={name}\nVERSION_ID="{version}"\nPRETTY_NAME="{self.system}"\n',
             "/proc/cmdline": self.cmdline,
             "/proc/sys/kernel/osrelease": f"{self.running}\n",
-            "/etc/nsswitch.conf": self.nsswitch,
             **self.files,
         }
         for number, device in enumerate(self.gpus):
@@ -159,11 +155,6 @@ class Machine:
             ),
             "boot_space": "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
             f"/dev/sda1 2000000 1000 {self.boot_mib * 1024} 1% /boot\n",
-            "gpu_groups": "".join(
-                f"{group}:x:{number}:{','.join(members)}\n"
-                for number, (group, members) in enumerate(self.groups.items())
-            ),
-            "users": "".join(f"{user}\n" for user in self.users),
             "device_nodes": "".join(f"{node}\n" for node in nodes),
             "secure_boot": self.secure_boot,
             "mok_shim": self.mok,
@@ -204,9 +195,6 @@ class Machine:
             if file.content is not None:
                 files[file.path] = file.content
         held = tuple(name for name in self.held if name not in plan.unhold)
-        groups = {name: (*members,) for name, members in self.groups.items()}
-        for user, group in plan.join:
-            groups[group] = (*groups.get(group, ()), user)
         headers = self.bootable if self.headers is None else self.headers
         headers += tuple(
             kernel
@@ -227,7 +215,6 @@ class Machine:
             broken=() if plan.repair else self.broken,
             files=files,
             held=(*held, *plan.hold),
-            groups=groups,
             headers=headers,
             builds=builds,
             built_at=clock if rebuilt else self.built_at,
@@ -284,7 +271,7 @@ def problems(plan) -> list[str]:
 
 def changes(plan) -> dict[str, object]:
     """What the role would still do, beside files, whose text the role compares itself."""
-    names = ("repair", "remove", "unhold", "enable", "missing", "optional", "hold", "join", "dkms")
+    names = ("repair", "remove", "unhold", "enable", "missing", "optional", "hold", "dkms")
     told = {name: getattr(plan, name) for name in names if getattr(plan, name)}
     if plan.initramfs:
         told["initramfs"] = plan.initramfs

@@ -16,7 +16,6 @@ from .types import Key, Package, RocmPlan, Settings
 
 __all__ = ["Key", "Package", "RocmPlan", "Settings", "decide"]
 
-_UDEV = "/etc/udev/rules.d/"
 _LINKER = "/etc/ld.so.conf.d/"
 _WORK = ("packages", "repair", "enable", "unhold", "remove", "dkms", "hold", "optional")
 
@@ -29,11 +28,10 @@ def decide(settings: Settings, evidence: Evidence) -> RocmPlan:
 
 def _resources(plan: RocmPlan) -> list[resources.Resource]:
     manager = plan.package_manager
-    rules = [item for item in plan.files if item.path.startswith(_UDEV)]
     libraries = [item for item in plan.files if item.path.startswith(_LINKER)]
     repository = {
         "keys": to_document(plan.keys),
-        "files": to_document([item for item in plan.files if item not in (*rules, *libraries)]),
+        "files": to_document([item for item in plan.files if item not in libraries]),
         "packages": to_document(plan.packages),
     }
     work = {name: to_document(getattr(plan, name)) for name in _WORK}
@@ -43,22 +41,9 @@ def _resources(plan: RocmPlan) -> list[resources.Resource]:
         for first in (True, False)
     ]
     work |= {"install": stages, "initramfs": list(plan.initramfs or ())}
-    groups: dict[str, list[str]] = {}
-    for user, group in plan.join:
-        groups.setdefault(user, []).append(group)
-    after = [f"file {item.path}" for item in rules]
-    commands = (
-        ["udevadm", "control", "--reload-rules"],
-        ["udevadm", "trigger", "--subsystem-match=drm", "--subsystem-match=kfd"],
-    )
-    # Where no udevd listens, as in a container, there is nothing to apply.
-    udev = {"kind": "command", "after": after, "needs": "/run/udev/control"}
     return [
         {"kind": "repository", "name": "rocm", "manager": manager, **repository},
-        *resources.files(rules, keep_original=True),
         {"kind": "transaction", "name": "rocm", "manager": manager, **work},
-        *({"kind": "user", "name": user, "groups": names} for user, names in groups.items()),
-        *({**udev, "argv": argv} for argv in commands if rules),
         *resources.files(libraries),
         *(
             {"kind": "command", "argv": ["ldconfig"], "after": [f"file {item.path}"]}

@@ -74,7 +74,6 @@ class HostState:
     Boot is off, or nothing told. ``repositories`` is the package manager's own list of them.
     ``forgotten`` are directories of DKMS whose driver is gone.
     ``offered_headers`` are those of the running kernel and of its flavours that apt knows of.
-    ``foreign_users``: accounts come from elsewhere, too, which need not list all they know.
     """
 
     packages: Mapping[str, tuple[str, ...]]
@@ -89,9 +88,6 @@ class HostState:
     secure_boot: bool
     enrolled: bool | None
     boot_mib: int | None
-    members: Mapping[str, frozenset[str]]
-    users: frozenset[str] | None
-    foreign_users: bool
     nodes: tuple[Node, ...]
     gpus: tuple[Gpu, ...]
     blacklisted: str | None
@@ -133,9 +129,6 @@ def read(evidence: Evidence) -> HostState:
         secure_boot=secure,
         enrolled=_enrolled(evidence) if secure else None,
         boot_mib=_boot_mib(evidence),
-        members=_members(evidence),
-        users=frozenset(_lines(evidence, "users")) or None,
-        foreign_users=_foreign_users(evidence),
         nodes=tuple(
             Node(words[0], words[1], words[3])
             for line in _lines(evidence, "device_nodes")
@@ -231,22 +224,6 @@ def _boot_mib(evidence: Evidence) -> int | None:
         if len(words) >= 6 and words[3].isdigit():
             return int(words[3]) // 1024
     return None
-
-
-def _members(evidence: Evidence) -> dict[str, frozenset[str]]:
-    groups = {}
-    for line in _lines(evidence, "gpu_groups"):
-        cells = line.split(":")
-        if len(cells) == 4:
-            groups[cells[0]] = frozenset(cells[3].split(",")) - {""}
-    return groups
-
-
-def _foreign_users(evidence: Evidence) -> bool:
-    """Say whether users may come from LDAP, SSSD and the like."""
-    found = re.search(r"(?m)^[ \t]*passwd:(.*)", evidence.files.get("/etc/nsswitch.conf", ""))
-    words = re.sub(r"\[[^][]*\]|#.*", " ", found[1]).split() if found else []
-    return bool(set(words) - {"files", "compat", "systemd", "altfiles"})
 
 
 def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:

@@ -67,7 +67,6 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
     held = kernels.holds(target, state)
     moved = [*remove, *(one.name for one in wanted if one.spec in lacking)]
     unhold = tuple(name for name in state.held if name in moved or name in lacking)
-    groups = tuple((user, group) for user in settings.users for group in checks.GROUPS)
     reboot = reboot_reasons(target, driver, state, changes)
     if target.driver and settings.update_kernel and kernels.headers_gone(target, state):
         reboot = (*reboot, f"kernel {state.running} has no headers any more, the newest one boots")
@@ -89,11 +88,6 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         missing=lacking,
         optional=tuple(_optional(target, driver, state, lacking, rebuild)) if target.driver else (),
         hold=tuple(name for name in held if name not in state.held or name in unhold),
-        join=tuple(
-            (user, group)
-            for user, group in groups
-            if user not in state.members.get(group, frozenset())
-        ),
         dkms=rebuild,
         initramfs=tuple(target.system.family_facts["initramfs"])
         if target.driver and (changes or coming or rebuild or driver.stale_ramdisks)
@@ -193,15 +187,6 @@ def _host_findings(
             source="https://rocm.docs.amd.com/en/latest/install/rocm.html",
             name=name,
         )
-    for user in settings.users:
-        if state.users is not None and user not in state.users:
-            yield Finding(
-                "ROCM-USER",
-                host,
-                f"found no user {user}, expected one for every name in rocm_users",
-                # A directory service need not list those it knows.
-                minor=state.foreign_users,
-            )
 
 
 def _serving(evidence: Evidence, disruptive: tuple[str, ...]) -> Iterator[Finding]:
@@ -228,7 +213,7 @@ def _skipped(target: Target, state: HostState) -> Iterator[Skipped]:
 
 
 def _absent(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
-    """Return what takes everything away again; groups and the kernels' headers stay."""
+    """Return what takes everything away again; the kernels' headers stay."""
     remove = packages.removed(target, state)
     own = repositories.own_paths(target)
     drivers = tuple(name for name in remove if name in driver_names())
@@ -245,7 +230,6 @@ def _absent(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         files=tuple(HostFile(path, None) for path in own),
         reboot=reboot,
         skipped=(
-            Skipped("groups", "users stay in the groups of the GPUs' device nodes"),
             Skipped(
                 "prerequisites", "packages of the distribution stay, kernel headers among them"
             ),

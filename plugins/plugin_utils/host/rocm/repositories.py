@@ -19,15 +19,9 @@ from .versions import is_current_stream, parse
 
 PREFERENCES = "/etc/apt/preferences.d/apiary-rocm"
 LIBRARIES = "/etc/ld.so.conf.d/apiary-rocm.conf"
-UDEV_RULE = "/etc/udev/rules.d/70-apiary-amdgpu.rules"
 # Names of our own: rpm takes files of AMD's names along when it removes amdgpu-install.
 _REPO = "apiary-{}.repo"
 _MANAGED = "# Written by Apiary (role rocm); changes are undone at the next run.\n"
-# A guest's nodes and a bare host's alike: kfd, and one render node a GPU.
-_UDEV_TEXT = (
-    _MANAGED + 'KERNEL=="kfd", GROUP="render", MODE="0660"\n'
-    'SUBSYSTEM=="drm", KERNEL=="renderD*", GROUP="render", MODE="0660"\n'
-)
 
 
 @dataclass(frozen=True)
@@ -150,7 +144,7 @@ def key_findings(target: Target) -> tuple[Finding, ...]:
 
 
 def wanted_files(target: Target, packages: tuple[Package, ...]) -> tuple[HostFile, ...]:
-    """Return the repository files, the pins and the udev rule."""
+    """Return the repository files, the pins and the linker's paths."""
     files = []
     folder = target.system.family_facts["repositories"]
     for one in repositories(target):
@@ -163,7 +157,6 @@ def wanted_files(target: Target, packages: tuple[Package, ...]) -> tuple[HostFil
     directories = target.stream_facts.get("libraries", {}).get(target.settings.profile)
     text = _MANAGED + "".join(f"{path}\n" for path in directories) if directories else None
     files.append(HostFile(LIBRARIES, text))
-    files.append(HostFile(UDEV_RULE, _UDEV_TEXT if target.settings.udev_rule else None))
     return tuple(files)
 
 
@@ -176,14 +169,12 @@ def own_paths(target: Target) -> tuple[str, ...]:
             f"{folder}/rocm.sources",
             PREFERENCES,
             LIBRARIES,
-            UDEV_RULE,
             f"{keys}/amdgpu.gpg",
             f"{keys}/amdrocm.gpg",
         )
     return (
         *(f"{folder}/{_REPO.format(name)}" for name in ("amdgpu", "rocm", "amdgraphics")),
         LIBRARIES,
-        UDEV_RULE,
         f"{keys}/RPM-GPG-KEY-amdgpu",
         f"{keys}/RPM-GPG-KEY-amdrocm",
     )

@@ -47,8 +47,6 @@ class Settings:
     driver_key_fingerprint: str | None = None
     gfx_targets: tuple[str, ...] | None = None
     allow_unsupported: bool = False
-    users: tuple[str, ...] = ()
-    udev_rule: bool = False
     remove_legacy: bool = False
     hold_kernel: bool = False
     update_kernel: bool = False
@@ -110,7 +108,7 @@ class RocmPlan(ConcernPlan):
     ``packages`` and ``prerequisites`` are all that is wanted; ``missing`` are the specs, of both,
     that the host does not have yet in that version; ``optional`` is for kernels whose packages
     repositories need not have. Empty ``repair``, ``enable``, ``missing``,
-    ``remove``, ``hold``, ``unhold``, ``join``, ``dkms``, ``initramfs`` None: nothing to do there.
+    ``remove``, ``hold``, ``unhold``, ``dkms``, ``initramfs`` None: nothing to do there.
     ``disruptive`` tells what would disturb GPU work that runs now (it is not a reboot reason);
     ``after_reboot`` are the codes of checks that fail now and that the reboot makes pass, or the
     unit that loads a driver which is blacklisted at boot. ``driver_version`` is what the role
@@ -129,7 +127,6 @@ class RocmPlan(ConcernPlan):
     missing: tuple[str, ...] = ()
     optional: tuple[Offer, ...] = ()
     hold: tuple[str, ...] = ()
-    join: tuple[tuple[str, str], ...] = ()
     dkms: tuple[Argv, ...] = ()
     initramfs: Argv | None = None
     disruptive: tuple[str, ...] = ()

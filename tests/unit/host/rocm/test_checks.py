@@ -10,13 +10,12 @@ import pytest
 
 from support.host.rocm import Machine, changes
 
-SETTINGS = {"users": ["vllm"], "udev_rule": True}
 RUNNING = Machine().running
 OLDER = "6.8.0-99-generic"
 
 
 def right(**given):
-    return Machine(**given).right(**SETTINGS)
+    return Machine(**given).right()
 
 
 def without(machine, *names):
@@ -121,7 +120,6 @@ DIFFERENCES = {
     "package gone": without(right(), "amd-smi-lib"),
     "package of another release": with_package(right(), "rocm-core", "7.2.3.70203-80~24.04"),
     "not held": replace(right(), held=()),
-    "left the group": replace(right(), groups={"render": (), "video": ("vllm",)}),
 }
 # What the role can do nothing about, or what only a reboot mends.
 LEFT_ALONE = {
@@ -148,7 +146,7 @@ def failing(plan):
 @pytest.mark.parametrize("name", DRIFTS)
 def test_a_drift_fails_its_check(name):
     machine, code, subject = DRIFTS[name]
-    failed = failing(machine.plan(**SETTINGS))
+    failed = failing(machine.plan())
     assert (code, subject) in [(one.code, one.subject) for one in failed]
     for one in failed:
         assert one.remedy
@@ -158,16 +156,16 @@ def test_a_drift_fails_its_check(name):
 
 @pytest.mark.parametrize("machine", DIFFERENCES.values(), ids=DIFFERENCES)
 def test_a_difference_is_a_change_and_no_check(machine):
-    plan = machine.plan(**SETTINGS)
+    plan = machine.plan()
     assert failing(plan) == []
     assert changes(plan)
-    assert changes(machine.applied(plan).plan(**SETTINGS)) == {}
+    assert changes(machine.applied(plan).plan()) == {}
 
 
 @pytest.mark.parametrize("name", sorted(DRIFTS.keys() - LEFT_ALONE))
 def test_the_role_mends_a_drift(name):
     machine = DRIFTS[name][0]
-    mended = machine.applied(machine.plan(**SETTINGS)).rebooted().plan(**SETTINGS)
+    mended = machine.applied(machine.plan()).rebooted().plan()
     assert failing(mended) == []
     assert changes(mended) == {}
 
@@ -175,32 +173,32 @@ def test_the_role_mends_a_drift(name):
 @pytest.mark.parametrize("name", ["in-box driver", "another driver", "no driver"])
 def test_a_reboot_mends_the_rest(name):
     machine = DRIFTS[name][0]
-    plan = machine.plan(**SETTINGS)
+    plan = machine.plan()
     assert len(plan.reboot) == 1
     assert changes(plan) == {}
-    assert failing(machine.rebooted().plan(**SETTINGS)) == []
+    assert failing(machine.rebooted().plan()) == []
 
 
 def test_a_right_host_passes_everything():
-    plan = right().plan(**SETTINGS)
+    plan = right().plan()
     assert {one.state for one in plan.checks} == {"pass"}
     assert {"ROCM-DKMS", "ROCM-DRIVER-LOADED", "ROCM-DEVICES"} <= {one.code for one in plan.checks}
 
 
 def test_a_display_adapter_needs_no_node():
     machine = replace(right(gpus=("74a5", "7fff")), render_nodes=1)
-    assert failing(machine.plan(**SETTINGS)) == []
+    assert failing(machine.plan()) == []
 
 
 def test_a_check_says_what_it_found():
-    found = {one.subject: one.found for one in right().plan(**SETTINGS).checks}
+    found = {one.subject: one.found for one in right().plan().checks}
     assert found["amdgpu"] == "driver 6.16.13 loaded"
-    broken = replace(right(), broken=("rocminfo",)).plan(**SETTINGS)
+    broken = replace(right(), broken=("rocminfo",)).plan()
     assert ("rocminfo", "not configured") in {(one.subject, one.found) for one in broken.checks}
 
 
 def test_a_blacklisted_driver_is_loaded_not_rebooted_for():
-    failed = failing(DRIFTS["blacklisted"][0].plan(**SETTINGS))
+    failed = failing(DRIFTS["blacklisted"][0].plan())
     remedies = {one.code: one.remedy for one in failed}
     assert "`modprobe amdgpu`" in remedies["ROCM-DRIVER-LOADED"]
     assert "ROCM-BLACKLISTED" not in {one.code for one in failing(DRIFTS["no driver"][0].plan())}
@@ -208,12 +206,12 @@ def test_a_blacklisted_driver_is_loaded_not_rebooted_for():
 
 def test_an_open_node_needs_no_group():
     machine = replace(right(), node_group="root", node_mode="666")
-    assert failing(machine.plan(**SETTINGS)) == []
+    assert failing(machine.plan()) == []
 
 
 def test_a_half_configured_driver_is_repaired_before_it_is_installed():
     machine = replace(right(), broken=("amdgpu-dkms",), headers=(), builds={})
-    plan = machine.plan(**SETTINGS)
+    plan = machine.plan()
     assert plan.repair == (("dpkg", "--configure", "-a"),)
     assert plan.missing == (
         f"linux-headers-{RUNNING}",
@@ -223,13 +221,13 @@ def test_a_half_configured_driver_is_repaired_before_it_is_installed():
 
 def test_a_ramdisk_is_compared_with_its_own_kernels_driver():
     machine = replace(right(), kernels=(RUNNING, OLDER), headers=(RUNNING,), ramdisk_at=0.0)
-    told = [one for one in failing(machine.plan(**SETTINGS)) if one.code == "ROCM-INITRAMFS"]
+    told = [one for one in failing(machine.plan()) if one.code == "ROCM-INITRAMFS"]
     assert [one.subject for one in told] == [RUNNING]
 
 
 def test_an_older_kernel_without_a_driver_is_a_warning():
     machine = replace(right(), kernels=(RUNNING, OLDER), headers=(RUNNING,))
-    told = {one.subject: one.severity for one in failing(machine.plan(**SETTINGS))}
+    told = {one.subject: one.severity for one in failing(machine.plan())}
     assert told == {f"kernel {OLDER}": "warning"}
 
 
@@ -238,8 +236,8 @@ def test_the_kernel_that_boots_next_is_an_error():
     machine = replace(right(), kernels=(RUNNING, newer), headers=(RUNNING,))
     told = [
         (one.subject, one.severity)
-        for one in failing(machine.plan(**SETTINGS))
+        for one in failing(machine.plan())
         if one.code in ("ROCM-HEADERS", "ROCM-DKMS")
     ]
     assert told == [(f"kernel {newer}", "error")] * 2
-    assert f"linux-headers-{newer}" in machine.plan(**SETTINGS).missing
+    assert f"linux-headers-{newer}" in machine.plan().missing

@@ -25,7 +25,7 @@ def test_nothing_told_is_nothing_known():
     told = state()
     assert told.packages == {}
     assert told.kernels == ()
-    assert told.loaded is told.boot_mib is told.users is told.enrolled is None
+    assert told.loaded is told.boot_mib is told.enrolled is None
 
 
 def test_dpkg_states_tell_what_is_installed_and_what_is_half():
@@ -156,11 +156,9 @@ def test_holds_are_read_of_each_package_manager():
     assert told.held == ("linux-generic", "amdgpu-dkms-firmware")
 
 
-def test_group_members_and_free_space():
+def test_free_space():
     told = state(
-        gpu_groups="video:x:44:\nrender:x:992:vllm,ops\n",
         boot_space="Filesystem 1024-blocks Used Available Capacity Mounted on\n"
         "/dev/sda2 1992552 401208 1470104 22% /boot\n",
     )
-    assert told.members == {"video": frozenset(), "render": frozenset({"vllm", "ops"})}
     assert told.boot_mib == 1435

@@ -35,8 +35,6 @@ def test_a_host_that_the_role_has_made_needs_nothing(system, release, profile):
     settings = {
         "rocm_version": release,
         "profile": profile,
-        "users": ["vllm"],
-        "udev_rule": True,
         "allow_unsupported": True,
     }
     machine = Machine(system, kernels=(SYSTEMS[system][2], "4.4.0-1"), headers=())
@@ -136,7 +134,7 @@ def test_a_blacklisted_driver_is_no_reason_to_reboot():
 
 
 def test_absent_takes_everything_away_and_then_nothing():
-    machine = Machine().right(users=["vllm"], udev_rule=True)
+    machine = Machine().right()
     plan = machine.plan(state="absent")
     assert set(plan.remove) == {
         name for name in machine.packages if not name.startswith(("python3-", "linux-"))
@@ -211,7 +209,7 @@ def test_amds_installer_goes_with_its_files():
     assert plan.remove == ("amdgpu-install",)
     assert Machine(packages={"amdgpu-install": "6.3.60300-1"}).right().plan().disruptive == ()
     gone = [one.path for one in plan.files if one.content is None]
-    ours = {"/etc/udev/rules.d/70-apiary-amdgpu.rules", "/etc/ld.so.conf.d/apiary-rocm.conf"}
+    ours = {"/etc/ld.so.conf.d/apiary-rocm.conf"}
     assert set(gone) - ours == {
         "/etc/apt/sources.list.d/amdgpu.list",
         "/etc/apt/preferences.d/repo-radeon-pin-600",
