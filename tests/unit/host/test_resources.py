@@ -133,7 +133,7 @@ def test_extra_resources_come_last_and_omitted_ones_are_left_alone():
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"kind": "wish"}, "is none of the kinds"),
+        ({"kind": "wish"}, "is no kind of resource"),
         ({"kind": "file", "colour": "red"}, "colour"),
         (FILE, "file /etc/a: is listed twice"),
     ],

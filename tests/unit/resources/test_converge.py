@@ -149,7 +149,7 @@ def _killed_at_effects(host, killing):
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
-        ([{"kind": "wish"}], "wish: is none of the kinds"),
+        ([{"kind": "wish"}], "wish: is no kind of resource"),
         ([{"kind": "file"}], "missing required arguments: path"),
         ([{"kind": "file", "path": "/a", "colour": "red"}], "colour"),
         ([{"kind": "file", "path": "/a"}] * 2, "file /a: is listed twice"),
