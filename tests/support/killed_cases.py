@@ -299,8 +299,6 @@ ROCM = Case(
         "rocm_key_url": f"file://{_MIRROR}/rocm/rocm.gpg.key",
         "rocm_driver_key_url": f"file://{_MIRROR}/rocm/rocm.gpg.key",
         "rocm_allow_unsupported": True,
-        "rocm_users": ["somebody"],
-        "rocm_udev_rule": True,
     },
     scopes=("rocm",),
     printed={
@@ -313,7 +311,6 @@ ROCM = Case(
     )
     + _write("/etc/apt/keyrings/amdgpu.gpg", "<html>404</html>\n")
     + f"""
-id somebody 2> /dev/null || useradd --no-create-home somebody
 headers=linux-headers-6.1.0-28-amd64
 # What takes long to have: the distribution's own.
 apt-get -qq -y -o Dir::Etc::sourceparts=/dev/null install python3-setuptools python3-wheel

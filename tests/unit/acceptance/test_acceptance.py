@@ -135,10 +135,10 @@ def test_a_guest_has_no_power_cap(host):
 def test_a_roles_failed_check_and_its_refusal_count(host):
     good = Check("ROCM-DEVICES", "gpu-001", "pass", "0", "0")
     drift = Check("ROCM-STREAM", "gpu-001", "fail", "1", "0", minor=True)
-    plan = ConcernPlan(checks=(good, drift), findings=(Finding("ROCM-USER", "gpu-001", "lacks"),))
+    plan = ConcernPlan(checks=(good, drift), findings=(Finding("ROCM-GFX", "gpu-001", "lacks"),))
     judged = accept(host, plans={"rocm": plan})
-    assert failed(judged) == {"ROCM-STREAM", "ROCM-USER"}
-    assert [one.code for one in judged.findings] == ["ROCM-USER", "ROCM-STREAM"]
+    assert failed(judged) == {"ROCM-STREAM", "ROCM-GFX"}
+    assert [one.code for one in judged.findings] == ["ROCM-GFX", "ROCM-STREAM"]
 
 
 def report(**differs):

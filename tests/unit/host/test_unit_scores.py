@@ -22,10 +22,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import live
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.sandbox import unit_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import files
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.settings import (
-    Settings,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.reach import closed
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
     render_router_host,
@@ -58,7 +54,6 @@ SOURCES = {
     "plugin_utils/host/units/amd-exporter.conf": {"amd-metrics-exporter.service"},
     "plugin_utils/host/units/amd-exporter-agent.conf": {"gpuagent.service"},
     "plugin_utils/host/units/node-exporter.conf": {"prometheus-node-exporter.service"},
-    "plugin_utils/host/units/weights-warm.service": {"weights-warm.service"},
     "plugin_utils/render/templates/containers/replica.docker.j2": {
         "apiary-NAME-N.service (docker)"
     },
@@ -156,7 +151,6 @@ def units():
         "apiary-cdi.service": specification.unit(cdi).content,
         live.UNIT: tune,
         live.LOADER: unit_text(live.LOADER),
-        files.WARM_UNIT: files.warm_unit(Settings(models=("/srv/models/x",))),
         **routers,
         "prometheus.service": _monitoring("prometheus"),
         "prometheus-alertmanager.service": _monitoring("alertmanager"),

@@ -35,13 +35,11 @@ def _resources(plan: WeightCachePlan, settings: Settings) -> tuple[resources.Res
     packages = {"manager": _MANAGERS.get(plan.family), "names": list(plan.packages)}
     models = here and bool(settings.models or settings.staged)
     verify = {"kind": "verify", "manifest_required": settings.manifest_required}
-    warm = here and settings.warm_up_enabled
     # Until a mount of an earlier run is gone, its record stays: a run that is killed goes on by it.
     retired = any(one.action == "unmount" for one in plan.mounts)
     last = [one for one in plan.files if retired and one.path == files.CONFIGURATION]
     return (
         *([{"kind": "packages", **packages}] if plan.packages else []),
-        *resources.services(plan.retired, state="stopped", enabled=False),
         *resources.files(one for one in plan.files if one not in last),
         resources.live("weight_cache", plan.live, settings.state),
         *resources.services(plan.services, state="started", enabled=True),
@@ -49,9 +47,6 @@ def _resources(plan: WeightCachePlan, settings: Settings) -> tuple[resources.Res
         *resources.files(last),
         # After what is staged on the host's own disk, which is an act and no resource.
         *([{**verify, "part": "models"}] if models else []),
-        *resources.services(
-            [files.WARM_UNIT] if warm else [], state="started", enabled=True, part="models"
-        ),
     )
 
 
@@ -96,16 +91,8 @@ def _decide(settings: Settings, evidence: Evidence) -> WeightCachePlan:
         services=("cachefilesd.service",)
         if here and any("fsc" in one.options for _mount, one in requested)
         else (),
-        retired=_retired(wanted, evidence),
         mounts=steps,
     )
-
-
-def _retired(wanted: Sequence[HostFile], evidence: Evidence) -> tuple[str, ...]:
-    """Return services of an earlier run whose units go."""
-    unit = f"{mounts.UNITS}/{files.WARM_UNIT}"
-    goes = any(one.path == unit and one.content is None for one in wanted)
-    return (files.WARM_UNIT,) if goes and unit in evidence.files else ()
 
 
 def _is_local(settings: Settings, path: str) -> bool:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from ...documents import knowledge
 from ..program import findings
-from ..sandbox import unit_text
 from ..types import HostFile
-from .mounts import UNITS, unit_name, units_of
+from .mounts import UNITS, unit_name
 from .options import Requested
 from .settings import LOCAL, Mount, Settings
 
@@ -23,7 +22,6 @@ PROGRAMS = "/usr/libexec/apiary"
 CONFIGURATION = "/etc/apiary/weights.json"
 UDEV_RULE = "/etc/udev/rules.d/99-zz-apiary-weights.rules"
 MODPROBE = "/etc/modprobe.d/apiary-nfs.conf"
-WARM_UNIT = "weights-warm.service"
 SCHEMA = "apiary.weight-cache/v1"
 _SOURCES = Path(__file__).parents[3] / "module_utils/weights"
 # On hosts the programs lie side by side and are no part of a collection.
@@ -57,7 +55,6 @@ def files(
     slots = (
         settings.session_slots if here and any(mount.is_nfs for mount, _options in mounted) else 0
     )
-    warm = here and settings.warm_up_enabled
     cache = local_cache_file(family, requested)
     units = [
         HostFile(f"{UNITS}/{unit_name(mount.path)}", mount_unit(mount, options) if here else None)
@@ -67,14 +64,12 @@ def files(
         HostFile(f"{PROGRAMS}/weights_finding.py", findings("WEIGHTS") if here else None),
         HostFile(f"{PROGRAMS}/weights_manifest.py", _standing_alone("manifest") if here else None),
         HostFile(f"{PROGRAMS}/weights-check", program("check") if here else None, "0755"),
-        HostFile(f"{PROGRAMS}/weights-warm", program("warm") if warm else None, "0755"),
         HostFile(f"{PROGRAMS}/weights-readahead", program("readahead") if tuned else None, "0755"),
         HostFile(CONFIGURATION, configuration(settings) if here else None),
         HostFile(UDEV_RULE, udev_rule() if tuned else None),
         HostFile(MODPROBE, f"{MANAGED}options nfs max_session_slots={slots}\n" if slots else None),
         *((cache,) if here and cache else ()),
         *units,
-        HostFile(f"{UNITS}/{WARM_UNIT}", warm_unit(settings) if warm else None),
     )
 
 
@@ -89,7 +84,6 @@ def configuration(settings: Settings) -> str:
         "models": list(settings.models),
         "stores": list(dict.fromkeys(one.to for one in settings.staged)),
         "manifest_required": settings.manifest_required,
-        "warm_up_memory_percent": settings.warm_up_memory_percent,
     }
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
@@ -137,14 +131,6 @@ def mount_unit(mount: Mount, requested: Requested) -> str:
         f"WantedBy={'remote' if remote else 'local'}-fs.target",
     ]
     return "\n".join(line for line in lines if line) + "\n"
-
-
-def warm_unit(settings: Settings) -> str:
-    """Return the unit that reads the weights into memory once a boot."""
-    units = dict.fromkeys(unit for path in settings.models for unit in units_of(path))
-    mounts = " ".join(units) or "local-fs.target"
-    program_path = f"{PROGRAMS}/weights-warm"
-    return unit_text(WARM_UNIT, mark=MANAGED, mounts=mounts, program=program_path)
 
 
 def _word(text: str) -> str:

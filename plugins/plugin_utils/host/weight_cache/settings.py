@@ -77,8 +77,6 @@ class Settings:
     session_slots: int = 180
     local_directories: tuple[str, ...] = ("/var/cache",)
     staged: tuple[Staged, ...] = ()
-    warm_up_enabled: bool = False
-    warm_up_memory_percent: int = 50
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,6 @@ class WeightCachePlan(ConcernPlan):
     packages: tuple[str, ...] = ()
     live: tuple[LiveSetting, ...] = ()
     services: tuple[str, ...] = ()
-    retired: tuple[str, ...] = ()
     mounts: tuple[MountStep, ...] = ()
 
 
@@ -143,14 +140,9 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
                 one.path,
                 f"found a directory of the system, expected one that does not hold {hidden[0]}",
             )
-    for subject, number, least, most in _numbers(settings):
-        if number < least or (most is not None and number > most):
-            refuse(
-                "WEIGHTS-NUMBER",
-                subject,
-                f"found {number}, expected "
-                + (f"at least {least}" if most is None else f"{least} to {most}"),
-            )
+    for subject, number, least in _numbers(settings):
+        if number < least:
+            refuse("WEIGHTS-NUMBER", subject, f"found {number}, expected at least {least}")
     for staged in settings.staged:
         if not REPOSITORY.fullmatch(staged.repository) or ".." in staged.repository:
             refuse(
@@ -171,14 +163,13 @@ def problems(settings: Settings) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _numbers(settings: Settings) -> Iterator[tuple[str, int, int, int | None]]:
-    """Yield each number that is requested: whose it is, itself, the least, the most if any."""
-    yield "weight_cache_session_slots", settings.session_slots, 0, None
-    yield "weight_cache_warm_up_memory_percent", settings.warm_up_memory_percent, 1, 100
+def _numbers(settings: Settings) -> Iterator[tuple[str, int, int]]:
+    """Yield each number that is requested: whose it is, itself, the least."""
+    yield "weight_cache_session_slots", settings.session_slots, 0
     for one in settings.mounts:
-        yield f"{one.path}: readahead_kib", one.readahead_kib or 0, 0, None
+        yield f"{one.path}: readahead_kib", one.readahead_kib or 0, 0
     for staged in settings.staged:
-        yield f"{staged.repository}: keep", staged.keep, 1, None
+        yield f"{staged.repository}: keep", staged.keep, 1
 
 
 def is_plain(path: str) -> bool:

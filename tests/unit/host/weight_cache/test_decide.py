@@ -178,23 +178,15 @@ def test_a_mount_that_is_no_longer_asked_for_goes():
 
 
 def test_absent_removes_all_and_then_has_nothing_to_do():
-    host = right(warm_up_enabled=True)
+    host = right()
     found = plan(host, state="absent")
     assert [step.action for step in found.mounts] == ["unmount"]
     assert all(one.content is None for one in found.files)
-    assert found.retired == ("weights-warm.service",)
     assert found.packages == ()
     host.mounts = [ROOT]
     assert [step.path for step in plan(host.with_files(found.files), state="absent").mounts] == [
         "/srv/models"
     ]
-
-
-def test_a_warm_up_ends_with_its_mount_so_that_another_mount_is_read_anew():
-    found = plan(Host(), warm_up_enabled=True, models=("/srv/models/m",))
-    (unit,) = (one.content for one in found.files if one.path.endswith("weights-warm.service"))
-    for name in ("Wants", "After", "PartOf"):
-        assert f"\n{name}=srv.mount srv-models.mount srv-models-m.mount\n" in unit
 
 
 def test_different_numbers_of_connections_to_one_server_are_warned_of():

@@ -159,9 +159,7 @@ def test_units_are_as_reviewed(golden, name, mount):
 
 def test_the_other_files_are_as_reviewed(golden):
     mount = Mount("/srv/models", "nfs-1:/export/models")
-    settings = Settings(
-        mounts=(mount,), models=("/srv/models/100%/b/current",), warm_up_enabled=True
-    )
+    settings = Settings(mounts=(mount,), models=("/srv/models/100%/b/current",))
     written = files.files(settings, "debian", [(mount, requested(mount, KERNEL))])
     golden(
         "host/weight_cache/files.txt",
@@ -174,7 +172,7 @@ def test_the_other_files_are_as_reviewed(golden):
 
 
 def test_programs_run_on_their_own():
-    for name in ("check", "warm", "readahead"):
+    for name in ("check", "readahead"):
         text = files.program(name)
         assert text.startswith("#!/usr/bin/env -S python3 -B\n")
         assert "ansible" not in text.replace("playbooks/weights.yml", "")

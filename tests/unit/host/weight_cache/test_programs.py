@@ -15,7 +15,6 @@ from ansible_collections.apiary.instinct.plugins.module_utils.weights import (
     manifest as weights_manifest,
 )
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import readahead, store
-from ansible_collections.apiary.instinct.plugins.module_utils.weights import warm as weights_warm
 from ansible_collections.apiary.instinct.plugins.modules import converge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import findings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import files
@@ -190,18 +189,6 @@ def test_progress_is_told_now_and_then(monkeypatch, tmp_path):
         for _step in range(3):
             progress(2**30)
     assert (tmp_path / "log").read_text() == "2.0 of 4.0 GiB, 186 MiB/s, 11 s left\n"
-
-
-def test_a_model_that_does_not_fit_memory_is_left_out(model, tmp_path, capsys):
-    assert weights_warm.warm([str(model)], budget=100, parallel=2) == 0
-    assert "left out" in capsys.readouterr().err
-    assert weights_warm.warm([str(model)], budget=10**7, parallel=2) == 0
-    assert capsys.readouterr().err.endswith(" read\n")
-
-
-def test_two_models_share_one_budget(model, capsys):
-    weights_warm.warm([str(model), str(model)], budget=2 * 10**6, parallel=2)
-    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["read", "use"]
 
 
 @pytest.fixture

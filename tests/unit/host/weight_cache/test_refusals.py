@@ -96,8 +96,6 @@ def test_as_many_connections_as_the_kernel_has(connections):
     ("settings", "told"),
     [
         ({"session_slots": -1}, "expected at least 0"),
-        ({"warm_up_memory_percent": 0}, "expected 1 to 100"),
-        ({"warm_up_memory_percent": 101}, "found 101"),
         ({"staged": [{**STAGED, "keep": 0}]}, "expected at least 1"),
     ],
 )
