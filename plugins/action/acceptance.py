@@ -15,8 +15,7 @@ from ..plugin_utils.acceptance.accept import accept, to_measure
 from ..plugin_utils.acceptance.types import Measured, Settings
 from ..plugin_utils.adapters import Deciding, module_result
 from ..plugin_utils.documents import dumps, from_document, to_document
-from ..plugin_utils.evidence.bounds import bounded
-from ..plugin_utils.evidence.scopes import requested
+from ..plugin_utils.evidence.scopes import bounded, requested
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.files import write_text
 from ..plugin_utils.findings import Finding, error, has_errors

@@ -16,8 +16,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ..plugin_utils.adapters import Deciding as DecidingAction
 from ..plugin_utils.adapters import module_result, warn
 from ..plugin_utils.documents import dumps
-from ..plugin_utils.evidence.bounds import bounded
-from ..plugin_utils.evidence.scopes import requested
+from ..plugin_utils.evidence.scopes import bounded, requested
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.applying import pending_of

@@ -13,7 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.finding import ApiaryError, Finding, error, fail
 from ..module_utils.replicas import smoke
-from ..module_utils.replicas.connection import certificate
+from ..module_utils.replicas.smoke import certificate
 
 _KEY = "VLLM_API_KEY"
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - addresses to compare with

@@ -17,15 +17,14 @@ from ansible.plugins.action import ActionBase
 from ansible.plugins.action.normal import ActionModule as NormalAction
 from ansible.utils.display import Display
 
-from ..module_utils.replicas.connection import certificate
+from ..module_utils.replicas.smoke import certificate
 from .documents import YAML_LOADER, from_document, knowledge, to_document
-from .evidence.bounds import bounded
-from .evidence.scopes import requested
+from .evidence.scopes import bounded, requested
 from .evidence.types import Evidence
 from .files import findings_here
 from .findings import ApiaryError, Finding, error, from_host
 from .render.replicas import names_of
-from .telemetry.inventory import address_of
+from .telemetry.targets import address_of
 from .web_keys import replica_certificate
 
 DISPLAY = Display()

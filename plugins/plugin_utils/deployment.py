@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
-from ..module_utils.replicas.connection import certificate
+from ..module_utils.replicas.smoke import certificate
 from .documents import knowledge
 from .findings import Finding, error
 

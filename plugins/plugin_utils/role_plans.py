@@ -28,11 +28,11 @@ from .host.types import ConcernPlan
 from .plan.check import plan_of
 from .reach import Known, reach_of, with_reach
 from .render import replicas
-from .render.reach import closed
+from .render.replicas import closed
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
 from .telemetry import monitoring_role
-from .telemetry.inventory import address_of, watched_host
+from .telemetry.targets import address_of, watched_host
 from .telemetry.types import MonitoredHost
 from .web_keys import authority_of, make_web_keys
 

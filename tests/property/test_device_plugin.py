@@ -12,7 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin
     with_extra_argument,
     without_extra_argument,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.objects import (
     MIB,
     format_memory,
     parse_memory,

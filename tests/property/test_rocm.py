@@ -10,7 +10,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import RocmPlan, versions
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import RocmPlan, types
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from support.examples import examples
 from support.host.rocm import MI300X, MI325X, MI355X, SYSTEMS, Machine, changes
 
 NUMBERS = st.integers(0, 99)
-VERSIONS = st.builds(versions.Version, st.integers(1, 99), NUMBERS, NUMBERS)
+VERSIONS = st.builds(types.Version, st.integers(1, 99), NUMBERS, NUMBERS)
 KERNELS = st.sampled_from(["6.8.0-99-generic", "5.14.0-427.el9.x86_64", "6.1.0-41-amd64"])
 # What may be lying about on a host before the role comes.
 PACKAGES = {
@@ -78,8 +78,8 @@ WANTED = st.fixed_dictionaries(
 
 @given(VERSIONS)
 def test_a_version_reads_back(version):
-    assert versions.parse(str(version)) == version
-    assert versions.parse(version.directory) == version
+    assert types.parse(str(version)) == version
+    assert types.parse(version.directory) == version
 
 
 @given(VERSIONS, VERSIONS)
@@ -91,7 +91,7 @@ def test_versions_of_one_product_have_tokens_of_their_own(one, other):
 
 @given(VERSIONS, NUMBERS)
 def test_the_driver_is_found_in_its_package(version, build):
-    found = versions.module_of(f"1:6.16.13.{version.token}-{build}.24.04")
+    found = types.module_of(f"1:6.16.13.{version.token}-{build}.24.04")
     assert (found == ("6.16.13", f"{build}.24.04")) is (5 <= len(version.token) <= 8)
 
 

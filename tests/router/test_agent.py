@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render import launcher
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render import unit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.agent import Agent
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.main import _nobody
@@ -30,7 +30,7 @@ class Supervised:
     def __init__(self, index, port):
         self.replica = Replica(f"host-{index:02}-0")
         fields = {"listen_address": "127.0.0.1", "agent_port": port}
-        life = json.loads(launcher.life_document())
+        life = json.loads(unit.life_document())
         self.context = Context(replace(_nobody("x"), **fields), life, {})
 
     async def start(self):

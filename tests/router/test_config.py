@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.router import haproxy
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.sandbox import sandbox
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import sandbox
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import check_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (

@@ -13,9 +13,7 @@ import re
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
-    dashboards,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.programs import dashboards
 from watched import HOSTS, until
 
 from support.telemetry.dashboards import boards

@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     knowledge,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.alerts import alert_group
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.rules import alert_group
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
     TelemetrySettings,
 )

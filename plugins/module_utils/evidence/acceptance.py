@@ -19,7 +19,7 @@ import threading
 import time
 from typing import IO, Any
 
-from ..replicas.connection import connection as connect
+from ..replicas.smoke import connect
 from .sensors import cards, readings
 from .sources import environment, find_tool
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ask engines over HTTP: their metrics before, during and after a level, and who they are."""
+"""Ask engines over HTTP, who they are and for their metrics; ask AMD's exporter for the GPUs'."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import time
 from typing import Any, Callable
 from urllib.parse import urlsplit
 
+from ..evidence.sensors import Reading
 from .http import Loop, Server
 
 # One line of the Prometheus text format; labels are kept as text.
@@ -102,3 +103,24 @@ class Sampler(threading.Thread):
             if seen:
                 self.found.append((begun, seen))
             self.leaving.wait(max(0.0, self.seconds - (time.perf_counter() - begun)))
+
+
+LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+
+
+def exported(url: str, names: dict[str, list[str]], timeout: float) -> list[Reading]:
+    """Return the same from an exporter; ``names`` has its metrics by power_w, clock_mhz, key."""
+    found: dict[str, Reading] = {}
+    for (metric, text), value in series_of(metrics_text(url, timeout) or "").items():
+        # A GPU has a clock for each of its dies: the slowest one is what counts.
+        for field, join in (("power_w", max), ("clock_mhz", min)):
+            # A prefix is the operator's choice.
+            if metric.endswith(tuple(names[field])):
+                labels = dict(LABEL.findall(text))
+                key = next((labels[name] for name in names["key"] if labels.get(name)), "0")
+                host = labels.get("hostname")
+                gpu = f"{host}/{key}" if host else key
+                reading = found.setdefault(gpu, {"key": gpu, "power_w": None, "clock_mhz": None})
+                previous = reading[field]
+                reading[field] = value if previous is None else join(previous, value)
+    return [found[key] for key in sorted(found)]

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..finding import Finding
 from ..resources.file import FileChange, read, read_with_mode, removal
-from .connection import certificate
+from .smoke import certificate
 from .units import Systemctl, unit_states
 
 _DOCUMENT = re.compile(r"replica-[0-9]+\.json")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...module_utils.replicas.connection import certificate
+from ...module_utils.replicas.smoke import certificate
 from ..documents import knowledge
 from ..evidence.types import Evidence
 from ..findings import Finding

@@ -26,10 +26,9 @@ from ..host.role_options import Role, digest, read_role, settings_of, without_se
 from ..model.types import Architecture
 from ..plan.check import plan_of
 from ..plan.types import Plan
-from ..render.files import templates
-from ..render.launcher import supervisor_files
 from ..render.replicas import decide as decide_replicas
 from ..render.replicas import decide_absent
+from ..render.unit import supervisor_files, templates
 from ..topology.types import Topology
 from .facts import facts_of
 from .serving import (

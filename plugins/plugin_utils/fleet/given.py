@@ -19,7 +19,7 @@ from ansible import constants
 from ..checkpoint import read_checkpoint
 from ..deployment import Deployment
 from ..documents import from_document, to_document
-from ..evidence.bounds import bounded, check_size
+from ..evidence.scopes import bounded, check_size
 from ..files import read_text, write_text
 from ..findings import error
 from ..model.types import Architecture

@@ -18,21 +18,24 @@ from ..evidence.types import Evidence
 from ..findings import Finding
 from ..host.facts import default_interface, package_manager, version
 from ..host.types import ConcernPlan
-from ..render import router_host
+from ..render import haproxy
 from ..render.files import RenderedFile, secret_reference
 from ..render.haproxy import (
     AUTHORITY,
     CONFIGURATION,
     DIRECTORY,
+    DOCUMENT,
+    PROGRAM,
     SOCKET,
     STATE_FILE,
     buffer_bytes,
+    engines_map,
     per_source,
     render_router,
+    render_router_host,
 )
 from ..render.keepalived import CONFIGURATION as KEEPALIVED
 from ..render.keepalived import PASSWORD, SECRET, VirtualAddress, password_file, render_keepalived
-from ..render.router_host import DOCUMENT, PROGRAM, engines_map, render_router_host
 from ..router.fleet import MissingHost, api_keys, decide_router
 from ..router.pools import PlannedHost
 from ..router.types import Router, RouterSettings
@@ -233,7 +236,7 @@ def _haproxy(
 
 def _timer(present: bool) -> Resource:
     state = "started" if present else "stopped"
-    return {"kind": "service", "name": router_host.TIMER, "enabled": present, "state": state}
+    return {"kind": "service", "name": haproxy.TIMER, "enabled": present, "state": state}
 
 
 def _file(item: RenderedFile, secrets: Sequence[str] = ()) -> dict[str, Any]:
@@ -275,7 +278,7 @@ def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource
         "replica.lua",
     )
     paths = [*(f"{DIRECTORY}/{name}" for name in names), AUTHORITY]
-    paths += [PROGRAM, *router_host.UNIT_FILES]
+    paths += [PROGRAM, *haproxy.UNIT_FILES]
     # A certificate that somebody else brought stays his.
     if options["router_tls_bundle"] is not None:
         paths.append(options["router_tls_path"])

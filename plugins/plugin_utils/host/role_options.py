@@ -14,14 +14,15 @@ import functools
 import hashlib
 import importlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.dataloader import DataLoader
 
 from ..findings import ApiaryError, Finding, error
-from .option_values import checked
 
 ROLES = Path(__file__).parents[3] / "roles"
 # What roles are told beside what the inventory sets.
@@ -136,3 +137,23 @@ def _first_line(failure: Exception) -> str:
 
 def _wrong(host: str, name: str, problem: str) -> Finding:
     return error("FLEET-VARIABLE", f"{host}: {name}", problem, name=name).findings[0]
+
+
+def checked(name: str, option: Mapping[str, Any], value: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the value in the option's type, and why it is none of it, without any secret.
+
+    ``option`` is its entry in meta/argument_specs.yml.
+    """
+    spec = {key: one for key, one in option.items() if key not in ("required", "default")}
+    try:
+        done = ArgumentSpecValidator({name: spec}).validate({name: value})
+    except (AttributeError, TypeError, ValueError):
+        # Ansible looks into a mapping before it is sure that there is one.
+        kind = option.get("type", "str")
+        return value, (f"{name} is not a {kind} of the form that the role wants",)
+    messages = done.error_messages
+    if messages and option.get("no_log"):
+        return value, (f"{name} is not of the form that the role wants",)
+    # What class of Ansible's own a value has says nothing to its author.
+    shown = (re.sub(r": <class '[^']*'> cannot be converted.*", "", one) for one in messages)
+    return done.validated_parameters.get(name, value), tuple(shown)

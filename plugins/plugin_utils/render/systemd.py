@@ -11,10 +11,9 @@ from collections.abc import Callable
 from ..deployment import Runtime
 from ..documents import dumps, knowledge
 from ..plan.types import Plan, Replica
-from .containers.run import container_files, shared_files
+from .containers import container_files, shared_files
 from .files import UNITS, RenderedFile, environment_file, templates
-from .launcher import supervisor_files
-from .unit import SLICE, digest, directory, plan_path, spec_file, unit_facts
+from .unit import SLICE, digest, directory, plan_path, spec_file, supervisor_files, unit_facts
 
 # One replica's files, the unit's own last.
 Renderer = Callable[[Plan, Replica, int], tuple[RenderedFile, ...]]

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from ..documents import knowledge
 from ..findings import Finding
-from .alerts import alert_names
 from .promql import words
+from .rules import alert_names
 from .types import MonitoredHost, Receiver, Target, TelemetrySettings
 
 SEVERITIES = ("critical", "info", "warning")

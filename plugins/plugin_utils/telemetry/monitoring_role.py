@@ -14,11 +14,11 @@ from typing import Any
 from ..documents import from_document
 from ..evidence.types import Evidence
 from ..host.facts import package_manager, version
-from ..host.sandbox import sandbox
+from ..host.program import sandbox
 from ..host.types import ConcernPlan
 from ..render.files import templates
-from .dashboards import dashboards
 from .plan import telemetry_plan
+from .programs import dashboards
 from .promql import configuration
 from .types import MonitoredHost, TelemetrySettings
 

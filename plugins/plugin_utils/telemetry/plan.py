@@ -12,12 +12,10 @@ from ..documents import knowledge
 from ..engine.versions import order, parse_version
 from ..findings import Finding, error, stop_on_errors
 from ..plan.types import Plan
-from . import alertmanager
-from . import prometheus as prometheus_files
-from .alerts import alert_group
+from . import programs
 from .check import check_hosts, check_settings, check_targets
 from .promql import rule_file
-from .recording import recording_groups
+from .rules import alert_group, recording_groups
 from .slo import objectives, slo_groups
 from .targets import targets, watched
 from .types import MonitoredHost, Objective, TelemetryPlan, TelemetrySettings
@@ -48,10 +46,10 @@ def telemetry_plan(
         retained,
         all_targets,
         {
-            prometheus_files.CONFIG: prometheus_files.prometheus_config(settings),
-            **prometheus_files.target_files(all_targets),
+            programs.CONFIG: programs.prometheus_config(settings),
+            **programs.target_files(all_targets),
             **rule_files(retained, settings),
-            alertmanager.CONFIG: alertmanager.alertmanager_config(settings),
+            programs.ALERTMANAGER: programs.alertmanager_config(settings),
         },
         tuple(findings),
     )
@@ -59,7 +57,7 @@ def telemetry_plan(
 
 def rule_files(kept: Sequence[Objective], settings: TelemetrySettings) -> dict[str, str]:
     """Return the files of rules: those of every fleet, of the SLOs, and the alerts."""
-    recording, slo, alerts = prometheus_files.RULES
+    recording, slo, alerts = programs.RULES
     return {
         recording: rule_file(recording_groups()),
         slo: rule_file(slo_groups(kept)),

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Expressions with placeholders to PromQL, and rule files as YAML."""
+"""Labels of every series, expressions with placeholders to PromQL, and rule files as YAML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,30 @@ import yaml
 
 from ..documents import YAML_LOADER
 from ..render.files import templates
-from .labels import SETS
+
+# What a host's series carry.
+HOST = ("host", "rack", "failure_domain")
+# What an engine's carry: the replica's index as text, and the NUMA node of its CPUs and memory.
+REPLICA = ("deployment", *HOST, "replica", "numa_node")
+# What a GPU's carry; `gpu` is the BDF (#partition behind it where GPUs are cut), `gpu_id` AMD's
+# number of today. deployment and replica are those that have the GPU now.
+GPU = (*HOST, "gpu", "gpu_id", "numa_node", "hive", "deployment", "replica")
+DEPLOYMENT = ("deployment",)
+# A router's host, and the deployment whose requests it takes.
+ROUTER = ("host", "deployment")
+
+SETS: dict[str, tuple[str, ...]] = {
+    "deployment": DEPLOYMENT,
+    "gpu": GPU,
+    "host": HOST,
+    "replica": REPLICA,
+    "router": ROUTER,
+}
+
+# The jobs of Prometheus; each is a file of targets. PLAIN: node_exporters without TLS, as `node`.
+ENGINE, HAPROXY, AMD, NODE, PLAIN = "vllm", "haproxy", "amd-metrics", "node", "node-plain"
+PROMETHEUS, ALERTMANAGER = "prometheus", "alertmanager"
+JOBS = (ENGINE, HAPROXY, AMD, NODE, PLAIN, PROMETHEUS, ALERTMANAGER)
 
 _PLACEHOLDER = re.compile(r"%\{([a-z_:]+)\}")
 # What systems show to whoever opens a file of ours.
@@ -111,3 +134,8 @@ def _rule(rule: Rule) -> dict[str, Any]:
 def words(texts: Iterable[str]) -> str:
     """Return names for a sentence: sorted, with commas."""
     return ", ".join(sorted(texts))
+
+
+def known(**labels: str | None) -> dict[str, str]:
+    """Return the labels that have a value, sorted; an empty one is none to Prometheus."""
+    return {name: value for name, value in sorted(labels.items()) if value}

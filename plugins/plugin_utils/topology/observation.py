@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from ..evidence.bounds import too_large
+from ..evidence.scopes import too_large
 from ..findings import Finding
 from .readers.text import integer, known, natural
 from .types import LinkType

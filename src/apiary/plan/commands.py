@@ -23,14 +23,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import Place, nodes_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node, Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers import (
     review as review_containers,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes import (
-    render_kubernetes,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_review import (
     KubernetesOptions,
+    render_kubernetes,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 

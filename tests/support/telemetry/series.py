@@ -10,16 +10,16 @@ from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import labels
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import promql
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.rules import (
     TABLE,
     expanded,
     replaced,
 )
 
 SCRAPED = frozenset({"job", "instance"})
-ENGINE = frozenset({*labels.REPLICA, "model", "engine_version"}) | SCRAPED
-HOST = frozenset(labels.HOST) | SCRAPED
+ENGINE = frozenset({*promql.REPLICA, "model", "engine_version"}) | SCRAPED
+HOST = frozenset(promql.HOST) | SCRAPED
 EVERY = ENGINE | HOST
 # Of Prometheus and Alertmanager, as their /metrics have it (tests/telemetry asks them).
 SERVERS: dict[str, tuple[str, ...]] = {
@@ -43,7 +43,7 @@ def known(version: str | None = None) -> dict[str, frozenset[str]]:
 
 def of_prometheus() -> dict[str, frozenset[str]]:
     """Return what Prometheus makes itself of targets and alerts, and what it and its like serve."""
-    alerts = frozenset({"alertname", "alertstate", "severity", "slo", *labels.GPU}) | EVERY
+    alerts = frozenset({"alertname", "alertstate", "severity", "slo", *promql.GPU}) | EVERY
     own = {name: SCRAPED | frozenset(names) for name, names in SERVERS.items()}
     of_targets = dict.fromkeys(("up", "scrape_duration_seconds", "scrape_series_added"), EVERY)
     return {**of_targets, "ALERTS": alerts, **own}
@@ -85,7 +85,7 @@ def _holds(entry: dict[str, Any], version: str) -> bool:
 def recorded() -> dict[str, frozenset[str]]:
     """Return the recorded series."""
     return {
-        entry["record"]: frozenset(labels.SETS[entry["labels"]]) | frozenset(entry.get("more", ()))
+        entry["record"]: frozenset(promql.SETS[entry["labels"]]) | frozenset(entry.get("more", ()))
         for entry in recorded_series()
     }
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import sensors as gpu_sensors
-from ansible_collections.apiary.instinct.plugins.module_utils.load import gpus as bench_gpus
 from ansible_collections.apiary.instinct.plugins.module_utils.load import (
     processes as bench_processes,
 )
@@ -289,7 +288,7 @@ def test_gpus_are_read_from_an_exporter(engine):
         "amd_gpu_clock{} what\n"
     )
     names = {"power_w": ["gpu_package_power"], "clock_mhz": ["gpu_clock"], "key": ["gpu_id"]}
-    assert bench_gpus.exported(f"{engine.url}/gpus", names, 5) == [
+    assert bench_scrape.exported(f"{engine.url}/gpus", names, 5) == [
         {"key": "gpu-001/1", "power_w": 600.0, "clock_mhz": 1900.0},
     ]
 

@@ -20,9 +20,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.router_role import decide
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import read_role
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import (
     engines_map,
+    render_router,
     render_router_host,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import (

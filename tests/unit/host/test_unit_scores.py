@@ -21,11 +21,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     specification,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import live
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.sandbox import unit_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.reach import closed
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program import unit_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import (
     render_router_host,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import closed
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Router,

@@ -8,7 +8,7 @@ import json
 import tracemalloc
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.bounds import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import (
     MOST_BYTES,
     bounded,
 )

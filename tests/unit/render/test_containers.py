@@ -12,7 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.review import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers import (
     engine_findings,
     review,
 )

@@ -17,19 +17,19 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers.run import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers import (
     container_files,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff, container
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import (
+    read_spec,
     replica_error,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import read_spec
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.launcher import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import (
+    launch_spec,
     supervisor_files,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import launch_spec
 
 from support.host.containers import container_plan
 

@@ -10,11 +10,9 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes import (
+    KubernetesOptions,
     literal,
     render_kubernetes,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes_review import (
-    KubernetesOptions,
 )
 from hypothesis import given
 from hypothesis import strategies as st

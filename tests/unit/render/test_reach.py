@@ -11,8 +11,11 @@ from dataclasses import replace
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources import name_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import agent_port
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.reach import closed, opened
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import decide
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import (
+    closed,
+    decide,
+    opened,
+)
 
 from support.demo import demo_plan
 

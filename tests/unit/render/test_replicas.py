@@ -16,11 +16,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources imp
     name_of,
     with_overrides,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.reach import opened
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import (
     absent_deployment,
     decide,
     decide_absent,
+    opened,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 

@@ -12,17 +12,17 @@ import time
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import (
+    DROP_IN,
+    PROGRAM,
+    render_router_host,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.keepalived import (
     PASSWORD,
     Peer,
     VirtualAddress,
     password_file,
     render_keepalived,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import (
-    DROP_IN,
-    PROGRAM,
-    render_router_host,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     ApiKey,

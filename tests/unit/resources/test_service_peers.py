@@ -7,7 +7,7 @@
 import ipaddress
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.resources import service_peers
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import service
 
 UNIT = "apiary-qwen3-235b-ports.service"
 HERE = "10.0.1.1"
@@ -24,7 +24,7 @@ def word(address, port):
 def tables(tmp_path, monkeypatch):
     """Write the kernel's tables of (local address, port, other end, state)."""
     paths = [tmp_path / "tcp", tmp_path / "tcp6"]
-    monkeypatch.setattr(service_peers, "TABLES", tuple(map(str, paths)))
+    monkeypatch.setattr(service, "TABLES", tuple(map(str, paths)))
 
     def write(*connections):
         for path in paths:
@@ -103,6 +103,6 @@ def test_what_is_closed_stays_closed_whoever_is_connected(host, tables):
 
 
 def test_a_kernel_without_ipv6_has_one_table(host, tables, monkeypatch):
-    monkeypatch.setattr(service_peers, "TABLES", ("/proc/net/tcp", "/nowhere"))
+    monkeypatch.setattr(service, "TABLES", ("/proc/net/tcp", "/nowhere"))
     host.unit(UNIT)
     assert "failed" not in host.converge(ports())

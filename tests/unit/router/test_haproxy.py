@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.router_host import engines_map
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import (
+    engines_map,
+    render_router,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Affinity,
     ApiKey,

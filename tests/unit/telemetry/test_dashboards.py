@@ -11,11 +11,11 @@ import re
 import warnings
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.programs import (
     SHIPPED,
     dashboards,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
     MonitoredHost,
     TelemetrySettings,

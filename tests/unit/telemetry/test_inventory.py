@@ -5,9 +5,7 @@
 """What is watched of an inventory's hosts."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.inventory import (
-    watched_host,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.targets import watched_host
 
 
 def test_hosts_are_watched_by_what_they_are():

@@ -12,18 +12,16 @@ import re
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.alerts import (
-    alert_group,
-    thresholds,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.labels import SETS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import (
+    SETS,
     filled,
     number,
     rule_file,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.rules import (
+    alert_group,
     recording_groups,
+    thresholds,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.slo import slo_groups
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (

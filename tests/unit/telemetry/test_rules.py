@@ -20,15 +20,13 @@ from pathlib import Path
 
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.alerts import (
-    alert_group,
-    alert_names,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import (
     Group,
     rule_file,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.recording import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.rules import (
+    alert_group,
+    alert_names,
     recording_groups,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.slo import slo_groups

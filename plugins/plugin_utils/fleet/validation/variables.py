@@ -17,7 +17,7 @@ from typing import Any
 from ...deployment import Deployment, check_deployment
 from ...documents import from_document, knowledge
 from ...findings import ApiaryError, Finding
-from ...host.option_values import checked
+from ...host.role_options import checked
 from ...plan.build import architecture_of
 from ..names import fold
 from .between_hosts import fleet_mistakes

@@ -17,16 +17,20 @@ from .. import resources
 from ..types import Check, CheckState, HostFile, Skipped
 from . import config
 from . import specification as names
-from .engine import FACTS, Engine, System, engine_of, system
-from .types import (
+from .engine import (
     DAEMON_JSON,
+    FACTS,
     LIMITED_SERVICES,
     PROGRAM,
     SERVICE,
     SPECIFICATION,
     UNIT,
     ContainerRuntimePlan,
+    Engine,
     Settings,
+    System,
+    engine_of,
+    system,
 )
 
 __all__ = ["ContainerRuntimePlan", "Settings", "decide"]

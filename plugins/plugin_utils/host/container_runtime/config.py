@@ -17,8 +17,16 @@ from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...findings import Finding
 from ..types import HostFile
-from .engine import FACTS, Engine, order
-from .types import CONTAINERS_CONF, DAEMON_JSON, LIMITED_SERVICES, REGISTRIES_CONF, Settings
+from .engine import (
+    CONTAINERS_CONF,
+    DAEMON_JSON,
+    FACTS,
+    LIMITED_SERVICES,
+    REGISTRIES_CONF,
+    Engine,
+    Settings,
+    order,
+)
 
 _MEBIBYTE = 2**20
 _SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)

@@ -13,11 +13,9 @@ from pathlib import Path, PurePosixPath
 from ....module_utils import cdi
 from ...evidence.types import Evidence
 from ...topology.host import from_evidence
-from ..program import standalone
-from ..sandbox import unit_text
+from ..program import standalone, unit_text
 from ..types import Check, HostFile
-from .engine import Engine
-from .types import PROGRAM, SERVICE, SPECIFICATION, UNIT
+from .engine import PROGRAM, SERVICE, SPECIFICATION, UNIT, Engine
 
 SPEC_SOURCE = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
 _DRM_NODE = re.compile(r"/sys/class/drm/((card|renderD)\d+)")

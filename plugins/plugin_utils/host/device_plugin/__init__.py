@@ -20,9 +20,7 @@ from .. import resources
 from ..facts import unknown
 from ..types import HostFile, LiveSetting, Skipped
 from . import embedded
-from .checks import checks
 from .kubelet import manager_settings
-from .manifests import manifests
 from .node import (
     Node,
     extra_arguments,
@@ -35,9 +33,8 @@ from .node import (
     with_extra_argument,
     without_extra_argument,
 )
-from .objects import to_yaml
-from .quantities import version
-from .review import naming, review
+from .objects import manifests, to_yaml, version
+from .review import checks, naming, review
 from .settings import DevicePluginPlan, Settings
 
 __all__ = ["DevicePluginPlan", "Settings", "decide"]

@@ -13,7 +13,7 @@ from ...cpulist import format_cpulist, parse_cpulist
 from ...documents import knowledge
 from ...findings import error
 from ...topology.types import Topology
-from .quantities import format_memory, parse_memory, shares
+from .objects import format_memory, parse_memory, shares
 from .settings import Settings
 
 

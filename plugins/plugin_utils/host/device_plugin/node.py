@@ -19,7 +19,7 @@ from ...evidence.types import Evidence
 from ...topology.host import from_evidence
 from ...topology.types import Topology
 from ..facts import command, os_release
-from .quantities import version
+from .objects import version
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,23 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Objects of a cluster: knowledge/host/kubernetes_objects.yml with values in their places, as YAML.
+"""AMD's device plugin and node labeller, and objects of a cluster at all, with their amounts.
 
-A value takes its place whole, so that nothing in it can be a field or an object of its own.
+Objects are knowledge/host/kubernetes_objects.yml with values in their places, as YAML. A value
+takes its place whole, so that nothing in it can be a field or an object of its own.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
 
 from ...documents import knowledge, to_document
+from .settings import Settings
 
 _WHEN = "$when"
 
@@ -51,4 +54,74 @@ def to_yaml(documents: Iterable[Mapping[str, Any]]) -> str:
         default_flow_style=False,
         explicit_start=True,
         width=10_000,
+    )
+
+
+MIB = 2**20
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {"Ki": 2**10, "Mi": MIB, "Gi": 2**30, "Ti": 2**40}
+_QUANTITY = re.compile(r"(\d+)(k|M|G|T|Ki|Mi|Gi|Ti|)")
+
+
+def parse_memory(text: str) -> int | None:
+    """Return the bytes of a whole quantity such as 4Gi; None for what is none, 5% among it."""
+    found = _QUANTITY.fullmatch(text)
+    return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+def format_memory(size: int) -> str:
+    """Return bytes as a quantity that reads back as exactly the same."""
+    return f"{size // MIB}Mi" if size and size % MIB == 0 else str(size)
+
+
+def shares(total: int, parts: int) -> list[int]:
+    """Return ``total`` bytes in ``parts`` equal shares of whole MiB; the first has the rest."""
+    each = total // parts // MIB * MIB
+    return [total - each * (parts - 1), *[each] * (parts - 1)]
+
+
+def version(text: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with; () where it begins with none."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", text.strip())
+    return tuple(int(part) for part in found[1].split(".")) if found else ()
+
+
+def image(settings: Settings, tag: str, digest: str) -> str:
+    """Return the reference of an image: the tag for people, the digest for the runtime."""
+    name = knowledge("host/kubernetes.yml")["plugin"]["repository"]
+    return f"{settings.registry}/{name}:{tag}" + (f"@{digest}" if digest else "")
+
+
+def manifests(settings: Settings, naming: str) -> tuple[dict[str, Any], ...]:
+    """Return the objects; with a DRA driver in the plugin's place only the labeller's."""
+    facts = knowledge("host/kubernetes.yml")["plugin"]
+    critical = {"key": "CriticalAddonsOnly", "operator": "Exists"}
+    common = {
+        "node_selector": settings.node_selector,
+        "tolerations": [critical, *settings.tolerations],
+    }
+    # 0 turns the health checks off.
+    pulse = facts["pulse_seconds"] if settings.health_enabled else 0
+    plugin = {
+        **common,
+        "image": image(settings, settings.version, settings.digest),
+        "args": [
+            "-logtostderr=true",
+            "-stderrthreshold=INFO",
+            f"-pulse={pulse}",
+            f"-resource_naming_strategy={naming}",
+        ],
+        "device_plugins": facts["device_plugins"],
+        "exporter": facts["exporter_directory"],
+        "health": settings.health_enabled,
+    }
+    tag = facts["labeller_tag_prefix"] + settings.version
+    labeller = {
+        **common,
+        "image": image(settings, tag, settings.labeller_digest),
+        "args": [f"-{label}" for label in facts["labels"]],
+    }
+    return (
+        *(() if settings.dra_version else objects("plugin", plugin)),
+        *(objects("labeller", labeller) if settings.labeller_enabled else ()),
     )

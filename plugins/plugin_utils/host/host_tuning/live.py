@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator
 
 from ...evidence.types import Evidence
-from ..sandbox import unit_text
+from ..program import unit_text
 from ..types import Check, HostFile, LiveSetting, Skipped
 from .catalogue import Chosen, Part
 

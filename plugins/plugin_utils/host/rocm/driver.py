@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from .host import HostState
 from .packages import is_right
 from .target import Target, streams
-from .types import Argv, Kernel, Package
-from .versions import module_of
+from .types import Argv, Kernel, Package, module_of
 
 
 @dataclass(frozen=True)

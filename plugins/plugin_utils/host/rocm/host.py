@@ -14,7 +14,7 @@ from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...gpus import gpu_facts, model_of
 from ..facts import kernel_arguments, kernel_release
-from .versions import kernel_order
+from .types import kernel_order
 
 _DEVICE = re.compile(r"/sys/bus/pci/devices/([0-9a-f:.]+)/modalias")
 _GPU = re.compile(r"pci:v00001002d0000([0-9A-F]{4})sv.*bc(?:03|12)sc")

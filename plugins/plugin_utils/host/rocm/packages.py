@@ -13,8 +13,7 @@ from fnmatch import fnmatchcase
 from . import kernels
 from .host import HostState
 from .target import Facts, Target, driver_names, is_legacy, streams
-from .types import Argv, Package, PackageManager
-from .versions import matches
+from .types import Argv, Package, PackageManager, matches
 
 
 def wanted_packages(target: Target, state: HostState) -> tuple[Package, ...]:

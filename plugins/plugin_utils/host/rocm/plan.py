@@ -16,8 +16,7 @@ from . import checks, kernels, packages, repositories, support
 from .driver import Driver, builds, driver_of, kept_away, reboot_reasons
 from .host import HostState, boot_minimum, read
 from .target import Target, complete, driver_names, streams, system_of
-from .types import Argv, Offer, RocmPlan, Settings
-from .versions import parse
+from .types import Argv, Offer, RocmPlan, Settings, parse
 
 REPAIR: Argv = ("dpkg", "--configure", "-a")
 

@@ -14,8 +14,7 @@ from ...evidence.types import Evidence
 from ...findings import Finding
 from ..types import HostFile
 from .target import Facts, Target, streams
-from .types import Key, Package, Settings
-from .versions import is_current_stream, parse
+from .types import Key, Package, Settings, is_current_stream, parse
 
 PREFERENCES = "/etc/apt/preferences.d/apiary-rocm"
 LIBRARIES = "/etc/ld.so.conf.d/apiary-rocm.conf"

@@ -16,8 +16,7 @@ from ...gpus import gpu_facts, gpu_models
 from ..facts import OsRelease
 from .host import HostState
 from .target import Target, driver_facts, support
-from .types import Settings
-from .versions import parse
+from .types import Settings, parse
 
 # Printable characters of ASCII alone: what is typed into a file of the package manager.
 _ADDRESS = re.compile(r"(?:https?|file)://[!-~]+")

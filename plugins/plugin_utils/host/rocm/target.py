@@ -13,8 +13,16 @@ from typing import Any
 from ...documents import knowledge
 from ..facts import OsRelease
 from .host import HostState
-from .types import Family, PackageManager, Settings, Stream
-from .versions import Version, is_current_stream, module_of, parse
+from .types import (
+    Family,
+    PackageManager,
+    Settings,
+    Stream,
+    Version,
+    is_current_stream,
+    module_of,
+    parse,
+)
 
 Facts = Mapping[str, Any]
 

@@ -15,10 +15,10 @@ from ...documents import knowledge, to_document
 from ...evidence.types import Evidence
 from ...findings import Finding, error
 from ..facts import os_release
+from ..program import unit_text
 from ..resources import Resource
 from ..rocm import host as rocm_host
 from ..rocm.types import Key
-from ..sandbox import unit_text
 from ..types import HostFile
 from .types import Method, Service, Settings
 

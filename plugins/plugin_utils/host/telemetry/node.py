@@ -19,10 +19,9 @@ from ...findings import error
 from ...gpus import gpu_facts, gpu_models
 from ...topology.host import from_evidence
 from ..facts import os_release
-from ..program import standalone
+from ..program import sandbox, standalone, unit_text
 from ..rocm.target import driver_facts, system_of
-from ..rocm.versions import parse
-from ..sandbox import sandbox, unit_text
+from ..rocm.types import parse
 from ..types import HostFile
 from ..weight_cache.mounts import unit_name
 from .types import Service, Settings

@@ -16,7 +16,7 @@ import threading
 import time
 
 from .context import Context
-from .problems import replica_error
+from .spec import replica_error
 
 
 class Agent:

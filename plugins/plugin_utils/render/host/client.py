@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ....module_utils.finding import ApiaryError
 from .context import Context, Event
-from .problems import replica_error
+from .spec import replica_error
 
 
 class Answer(NamedTuple):

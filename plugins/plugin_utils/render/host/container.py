@@ -31,8 +31,7 @@ from ....module_utils.kfd import read
 from . import backoff, preflight
 from .context import Context
 from .gpus import present
-from .problems import replica_error
-from .spec import LaunchSpec, read_life, read_spec
+from .spec import LaunchSpec, read_life, read_spec, replica_error
 
 # Transient: systemd tries again, since udev, the driver or an image may come late.
 REFUSED = 75

@@ -20,8 +20,7 @@ from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
 from .notify import Notifier
 from .output import Journal
-from .problems import StoppedError
-from .spec import LaunchSpec
+from .spec import LaunchSpec, StoppedError
 
 
 class Event(NamedTuple):

@@ -4,7 +4,7 @@
 
 """Run one replica on exactly the GPUs it was planned for, and tell how it does.
 
-Installed on hosts as /usr/libexec/apiary/launch with the package beside it (render/launcher.py):
+Installed on hosts as /usr/libexec/apiary/launch with the package beside it (render/unit.py):
 standard library, Python 3.9. The main process of a Type=notify unit; the engine is its child.
 """
 
@@ -19,8 +19,7 @@ from typing import Any
 from ....module_utils.finding import ApiaryError
 from . import backoff, preflight
 from .context import Context
-from .problems import StoppedError
-from .spec import LaunchSpec, read_life, read_spec
+from .spec import LaunchSpec, StoppedError, read_life, read_spec
 from .supervise import Supervisor
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The launch document of one replica, `apiary.launch/v1`, as its supervisor reads it."""
+"""The launch document of one replica, `apiary.launch/v1`, and what ends a start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
-from .problems import replica_error
+from ....module_utils.finding import ApiaryError, error
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,15 @@ def read_life(path: str | None = None) -> dict[str, Any]:
     with open(path, encoding="utf-8") as stream:
         document: dict[str, Any] = json.load(stream)
     return document
+
+
+def replica_error(code: str, message: str, minor: bool = False, **values: str) -> ApiaryError:
+    """Return why a start must not happen, or an engine must not go on.
+
+    Its subject is the unit, which whoever prints it knows.
+    """
+    return error(code, "replica", message, minor=minor, **values)
+
+
+class StoppedError(Exception):
+    """The service manager wants the replica down."""

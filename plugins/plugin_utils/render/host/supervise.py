@@ -11,17 +11,23 @@ import os
 import time
 
 from ....module_utils.finding import ApiaryError
-from . import backoff, gpus, leftovers, preflight, turn
+from . import backoff, gpus, preflight
 from .agent import Agent
 from .client import Client, Prober, ask_alone, wrong_answer
 from .context import Context, Event
 from .ending import Ending
-from .engine import Engine, adopt_orphans, descendants
-from .engine_keys import certificate_file, key_arguments, tls_arguments
+from .engine import (
+    Engine,
+    adopt_orphans,
+    certificate_file,
+    descendants,
+    key_arguments,
+    tls_arguments,
+)
 from .hang import Hang, drains_itself, overdue
 from .notify import VARIABLES
 from .phases import Phases, duration
-from .problems import StoppedError, replica_error
+from .spec import StoppedError, replica_error
 
 TICK_SECONDS = 1.0
 KILL_SECONDS = 10
@@ -44,8 +50,8 @@ class Supervisor:
         self._publish("checks")
         backoff.wait(context, preflight.passing_refusal)
         self._notifier.status("checking the host")
-        leftovers.end_processes(context)
-        leftovers.remove_locks(context)
+        preflight.end_processes(context)
+        preflight.remove_locks(context)
         for check in preflight.inside(context):
             check(context)
             context.pause(0)
@@ -53,7 +59,7 @@ class Supervisor:
         keys = preflight.check_isolation(context)
         self._tell(keys)
         secrets = self._secrets()
-        turn.wait_turn(context)
+        backoff.wait_turn(context)
         agent = Agent(context)
         adopt_orphans()
         phases = Phases(self._life)

@@ -11,10 +11,8 @@ import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import has_errors
-from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.dashboards import (
-    dashboards,
-)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.programs import dashboards
 
 from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option

@@ -17,7 +17,7 @@ from typing import Any
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.bounds import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import (
     bounded,
     check_size,
 )

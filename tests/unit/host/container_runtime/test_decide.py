@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     Settings,
     decide,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime.engine import (
     CONTAINERS_CONF,
     DAEMON_JSON,
     PROGRAM,

@@ -8,7 +8,7 @@ import json
 
 import pytest
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.quantities import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.device_plugin.objects import (
     parse_memory,
 )
 

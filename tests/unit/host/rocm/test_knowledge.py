@@ -9,7 +9,7 @@ import re
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import versions
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import types
 
 SUPPORT = knowledge("host/rocm/support.yml")
 STREAMS = knowledge("host/rocm/streams.yml")
@@ -42,11 +42,11 @@ def test_every_entry_names_its_source(entry, sources):
 def test_a_series_agrees_with_the_rest(name):
     series = SUPPORT["series"][name]
     assert series["stream"] in STREAMS
-    assert (series["stream"] == "therock") is versions.is_current_stream(versions.parse(name))
+    assert (series["stream"] == "therock") is types.is_current_stream(types.parse(name))
     for release, driver in series["pairs"].items():
-        assert versions.parse(release).series == name
-        assert versions.parse(driver).series in series["drivers"]
-        assert versions.parse(driver).series in SUPPORT["drivers"]
+        assert types.parse(release).series == name
+        assert types.parse(driver).series in series["drivers"]
+        assert types.parse(driver).series in SUPPORT["drivers"]
     for system in series["systems"]:
         assert system in SYSTEMS["systems"]
     tested = [model.rocm.series[name] for model in MODELS.values() if name in model.rocm.series]

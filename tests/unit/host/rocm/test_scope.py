@@ -29,7 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.target i
     streams,
     system_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.versions import parse
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm.types import parse
 
 from support.host.collected import collected
 from support.host.rocm import SYSTEMS, Machine

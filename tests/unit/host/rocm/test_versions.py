@@ -5,7 +5,7 @@
 """AMD's versions: as directories, inside package versions, by stream."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import versions
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import types
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.rocm import v
     ],
 )
 def test_a_version_is_spelled_as_amd_does(text, directory, token):
-    version = versions.parse(text)
+    version = types.parse(text)
     assert (version.directory, version.token) == (directory, token)
 
 
 @pytest.mark.parametrize("text", ["", "latest", "7", "7.2.4.1", "v7.2", "7.2.4-1", "7..2"])
 def test_what_is_no_version_is_none(text):
-    assert versions.parse(text) is None
+    assert types.parse(text) is None
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_what_is_no_version_is_none(text):
     [("6.4.3", False), ("7.2.4", False), ("7.9", True), ("7.14.1", True), ("10.0.0", True)],
 )
 def test_the_stream_follows_from_the_version(text, current):
-    assert versions.is_current_stream(versions.parse(text)) is current
+    assert types.is_current_stream(types.parse(text)) is current
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_stream_follows_from_the_version(text, current):
     ],
 )
 def test_the_module_follows_from_the_package(package, module):
-    assert versions.module_of(package) == module
+    assert types.module_of(package) == module
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_the_module_follows_from_the_package(package, module):
     ],
 )
 def test_a_pattern_takes_its_versions_only(version, pattern, right):
-    assert versions.matches(version, pattern) is right
+    assert types.matches(version, pattern) is right
 
 
 def test_kernels_are_ordered_by_number_not_by_text():
     releases = ["6.8.0-9-generic", "6.8.0-101-generic", "6.11.0-1-generic"]
-    assert sorted(releases, key=versions.kernel_order) == releases
+    assert sorted(releases, key=types.kernel_order) == releases

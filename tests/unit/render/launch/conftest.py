@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render import launcher
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render import unit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import LaunchSpec
 
@@ -34,7 +34,7 @@ UNIT = "apiary-demo-0.service"
 @pytest.fixture
 def life():
     """The facts, a copy to change."""
-    return json.loads(launcher.life_document())
+    return json.loads(unit.life_document())
 
 
 @pytest.fixture
@@ -117,14 +117,14 @@ class Supervised:
 
     def __init__(self, directory, life, change, environment, fields, habits, words):
         self.directory = directory
-        for path, mode, text in launcher.supervisor_files():
+        for path, mode, text in unit.supervisor_files():
             target = directory / path.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
             target.chmod(int(mode, 8))
         for section, values in [*QUICK.items(), *change.items()]:
             life[section].update(values)
-        (directory / launcher.PACKAGE.lstrip("/") / launcher.LIFE).write_text(json.dumps(life))
+        (directory / unit.PACKAGE.lstrip("/") / unit.LIFE).write_text(json.dumps(life))
         weights = directory / "weights"
         weights.mkdir(exist_ok=True)
         (weights / "config.json").write_text("{}")
@@ -143,7 +143,7 @@ class Supervised:
         self.messages = []
         output = os.open("/dev/full", os.O_WRONLY) if habits.pop("full", False) else subprocess.PIPE
         engine = [sys.executable, str(FAKE), json.dumps({"port": self.port, **habits}), *words]
-        entry = str(directory / launcher.LAUNCHER.lstrip("/"))
+        entry = str(directory / unit.LAUNCHER.lstrip("/"))
         self.process = subprocess.Popen(
             [sys.executable, "-B", entry, "run", "--spec", str(self.spec), "--", *engine],
             stdout=output,

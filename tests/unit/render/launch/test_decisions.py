@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff, turn
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.client import (
     Load,
     read_load,
@@ -27,9 +27,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.phases
     duration,
     has_read_weights,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
-    replica_error,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import replica_error
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,7 +123,7 @@ def test_every_refusal_is_documented_and_says_why(life):
 
 
 def test_every_refusal_of_the_code_has_a_status(life):
-    host = Path(turn.__file__).parent
+    host = Path(backoff.__file__).parent
     raised = {
         code
         for path in host.glob("*.py")
@@ -352,22 +350,22 @@ Job=0
 @pytest.mark.parametrize(
     ("active", "sub", "job", "state"),
     [
-        ("active", "running", "0", turn.PASSED),
-        ("activating", "start", "17", turn.COMING),
-        ("inactive", "dead", "17", turn.COMING),
+        ("active", "running", "0", backoff.PASSED),
+        ("activating", "start", "17", backoff.COMING),
+        ("inactive", "dead", "17", backoff.COMING),
         # One that crashes again and again keeps nobody waiting.
-        ("activating", "auto-restart", "0", turn.ABSENT),
-        ("failed", "failed", "0", turn.ABSENT),
-        ("deactivating", "stop-sigterm", "0", turn.ABSENT),
+        ("activating", "auto-restart", "0", backoff.ABSENT),
+        ("failed", "failed", "0", backoff.ABSENT),
+        ("deactivating", "stop-sigterm", "0", backoff.ABSENT),
     ],
 )
 def test_what_systemd_says_of_the_first(monkeypatch, active, sub, job, state):
-    monkeypatch.setattr(turn.shutil, "which", lambda name: name)
+    monkeypatch.setattr(backoff.shutil, "which", lambda name: name)
     done = subprocess.CompletedProcess([], 0, SHOWN.format(active, sub, job), "")
-    monkeypatch.setattr(turn.subprocess, "run", lambda *_args, **_options: done)
-    assert turn._systemd(("a.service", "b.service")) == {
+    monkeypatch.setattr(backoff.subprocess, "run", lambda *_args, **_options: done)
+    assert backoff._systemd(("a.service", "b.service")) == {
         "a.service": state,
-        "b.service": turn.ABSENT,
+        "b.service": backoff.ABSENT,
     }
 
 
@@ -376,7 +374,7 @@ def replicas(tmp_path, monkeypatch, make_context):
     """The third replica of a host; tell what systemd and the phases say of the other two."""
 
     def make(states, phases):
-        monkeypatch.setattr(turn, "_systemd", lambda _units: states)
+        monkeypatch.setattr(backoff, "_systemd", lambda _units: states)
         own = tmp_path / "run/apiary/c.service"
         for unit, phase in {**phases, "c.service": ""}.items():
             (own.parent / unit).mkdir(parents=True, exist_ok=True)
@@ -391,10 +389,10 @@ def replicas(tmp_path, monkeypatch, make_context):
 @pytest.mark.parametrize(
     ("states", "phases"),
     [
-        ({"a.service": turn.ABSENT, "b.service": turn.ABSENT}, {}),
+        ({"a.service": backoff.ABSENT, "b.service": backoff.ABSENT}, {}),
         # One has read them: all others may go, also beside one that reads from the page cache.
-        ({"a.service": turn.COMING, "b.service": turn.COMING}, {"a.service": "memory"}),
-        ({"a.service": turn.PASSED, "b.service": turn.COMING}, {"b.service": "weights"}),
+        ({"a.service": backoff.COMING, "b.service": backoff.COMING}, {"a.service": "memory"}),
+        ({"a.service": backoff.PASSED, "b.service": backoff.COMING}, {"b.service": "weights"}),
         # Nobody to ask and nobody showed himself, or not any more.
         (None, {}),
         (None, {"a.service": "stopping"}),
@@ -402,13 +400,13 @@ def replicas(tmp_path, monkeypatch, make_context):
 )
 def test_nobody_waits_for_nothing(replicas, life, states, phases):
     life["after_first"]["settle_seconds"] = 0
-    turn.wait_turn(replicas(states, phases))
+    backoff.wait_turn(replicas(states, phases))
 
 
 def test_a_wait_has_its_limit(replicas, life):
     life["after_first"].update(limit_seconds=0.2, poll_seconds=0.05)
     context = replicas(
-        {"a.service": turn.COMING, "b.service": turn.ABSENT}, {"a.service": "weights"}
+        {"a.service": backoff.COMING, "b.service": backoff.ABSENT}, {"a.service": "weights"}
     )
-    turn.wait_turn(context)
+    backoff.wait_turn(context)
     assert Path(context.phase_file).read_text() == "waiting\n"

@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render import launcher
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render import unit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import (
     read_spec,
 )
@@ -22,21 +22,21 @@ from .conftest import spec
 
 
 def test_the_package_comes_before_its_entry_and_is_whole():
-    files = launcher.supervisor_files()
-    assert files[-1][:2] == (launcher.LAUNCHER, "0755")
+    files = unit.supervisor_files()
+    assert files[-1][:2] == (unit.LAUNCHER, "0755")
     assert {mode for _path, mode, _text in files[:-1]} == {"0644"}
     names = {os.path.basename(path) for path, _mode, _text in files}
     assert {"__init__.py", "main.py", "supervise.py", "life.json"} <= names
 
 
 def test_hosts_have_python_39():
-    for path, _mode, text in launcher.supervisor_files():
+    for path, _mode, text in unit.supervisor_files():
         if not path.endswith(".json"):
             ast.parse(text, path, feature_version=(3, 9))
 
 
 def test_the_entry_is_small_and_the_files_are():
-    files = launcher.supervisor_files()
+    files = unit.supervisor_files()
     lengths = [text.count("\n") for path, _mode, text in files if not path.endswith(".json")]
     assert max(lengths) < 350
 
@@ -65,13 +65,13 @@ def test_a_spec_that_is_damaged_is_refused(tmp_path, text):
 @pytest.fixture
 def installed(tmp_path):
     """The supervisor as a host has it; run it with some words."""
-    for path, _mode, text in launcher.supervisor_files():
+    for path, _mode, text in unit.supervisor_files():
         target = tmp_path / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
 
     def run(*words):
-        entry = tmp_path / launcher.LAUNCHER.lstrip("/")
+        entry = tmp_path / unit.LAUNCHER.lstrip("/")
         return subprocess.run(
             [sys.executable, "-B", entry, *words], capture_output=True, text=True, check=False
         )

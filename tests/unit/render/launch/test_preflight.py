@@ -15,13 +15,8 @@ import threading
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import check, manifest, store
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import (
-    leftovers,
-    preflight,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.problems import (
-    StoppedError,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import preflight
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import StoppedError
 
 from .conftest import GPUS, UNIT, alive
 
@@ -273,7 +268,7 @@ def test_processes_of_an_earlier_run_are_ended(root, make_context, line, place):
 
     waiting = threading.Thread(target=buried)
     waiting.start()
-    leftovers.end_processes(make_context())
+    preflight.end_processes(make_context())
     waiting.join()
     assert not alive(left.pid)
 
@@ -285,7 +280,7 @@ def test_nobody_else_is_ended(root, make_context, path):
     listed = root / "sys/fs/cgroup" / path.lstrip("/") / "cgroup.procs"
     listed.parent.mkdir(parents=True, exist_ok=True)
     listed.write_text("1\n")
-    assert leftovers.own_group(make_context()) is None
+    assert preflight.own_group(make_context()) is None
 
 
 def test_a_process_that_cannot_be_ended_refuses(root, make_context, life):
@@ -295,7 +290,7 @@ def test_a_process_that_cannot_be_ended_refuses(root, make_context, life):
     listed.parent.mkdir(parents=True)
     # Beyond what a kernel numbers: nobody's.
     listed.write_text("99999999\n")
-    assert refusal(leftovers.end_processes, make_context()).code == "REPLICA-LEFTOVER"
+    assert refusal(preflight.end_processes, make_context()).code == "REPLICA-LEFTOVER"
 
 
 def test_locks_below_the_own_caches_go_and_nothing_else(tmp_path, make_context):
@@ -316,7 +311,7 @@ def test_locks_below_the_own_caches_go_and_nothing_else(tmp_path, make_context):
             path.write_text(text)
     (cache / "lock_link").symlink_to(other / "torch_extensions/x/lock")
     context = make_context({"CACHE_DIRECTORY": f"{cache}:{cache / 'home'}"})
-    removed = leftovers.remove_locks(context)
+    removed = preflight.remove_locks(context)
     assert {os.path.relpath(path, cache) for path in removed} == {
         "home/.aiter/jit/build/lock_module_rmsnorm",
         "home/.aiter/jit/lock_module_moe",
@@ -327,4 +322,4 @@ def test_locks_below_the_own_caches_go_and_nothing_else(tmp_path, make_context):
 
 
 def test_without_caches_of_the_unit_nothing_is_removed(tmp_path, make_context):
-    assert leftovers.remove_locks(make_context({"HOME": str(tmp_path)})) == []
+    assert preflight.remove_locks(make_context({"HOME": str(tmp_path)})) == []

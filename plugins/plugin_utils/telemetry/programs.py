@@ -2,18 +2,59 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Alertmanager's configuration: who hears of what, and what is held back."""
+"""What Prometheus, Alertmanager and Grafana read: their configurations, targets and dashboards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..documents import knowledge
-from .promql import configuration
-from .types import Receiver, TelemetrySettings
+from .promql import JOBS, configuration
+from .rules import thresholds
+from .targets import alertmanagers
+from .types import Receiver, Target, TelemetryPlan, TelemetrySettings
 
-CONFIG = "alertmanager.yml"
+CONFIG = "prometheus.yml"
+RULES = ("rules/recording.yml", "rules/slo.yml", "rules/alerts.yml")
+
+
+def target_file(job: str) -> str:
+    """Return the path of a job's targets below Prometheus' directory."""
+    return f"targets/{job}.json"
+
+
+def target_files(all_targets: Sequence[Target]) -> dict[str, str]:
+    """Return the files of file-based discovery, one for each job, as JSON; a job may have none."""
+    files = {}
+    for job in JOBS:
+        groups = [
+            {"targets": [target.address], "labels": dict(sorted(target.labels.items()))}
+            for target in all_targets
+            if target.job == job
+        ]
+        files[target_file(job)] = json.dumps(groups, indent=2, sort_keys=True) + "\n"
+    return files
+
+
+def prometheus_config(settings: TelemetrySettings) -> str:
+    """Return prometheus.yml; the paths in it are relative to its directory."""
+    bounds = knowledge("telemetry/settings.yml")["scrape"]["bounds"]
+    return configuration(
+        CONFIG,
+        settings=settings,
+        rules=RULES,
+        alertmanagers=alertmanagers(settings),
+        jobs={job: target_file(job) for job in JOBS},
+        bounds={job: {**bounds["every"], **bounds.get(job, {})} for job in JOBS},
+        dropped=knowledge("telemetry/amd.yml")["labels"]["dropped"],
+    )
+
+
+ALERTMANAGER = "alertmanager.yml"
 SEVERITIES = ("critical", "warning", "info")
 
 
@@ -26,7 +67,7 @@ def alertmanager_config(settings: TelemetrySettings) -> str:
             kinds = routed.setdefault(severity, {})
             kinds.setdefault(named[name].kind, []).append(named[name])
     return configuration(
-        CONFIG,
+        ALERTMANAGER,
         settings=settings,
         facts=knowledge("telemetry/settings.yml")["alertmanager"],
         routed=routed,
@@ -79,4 +120,23 @@ def _inhibit(cause: str, names: list[str], equal: list[str]) -> dict[str, Any]:
         "source_matchers": [f'alertname="{cause}"'],
         "target_matchers": [f'alertname=~"{listed}"'],
         "equal": equal,
+    }
+
+
+SHIPPED = Path(__file__).parents[1] / "knowledge/telemetry/dashboards"
+ROUTER = "apiary-router.json"
+_NAMED = re.compile(r'"@(\w+)"')
+
+
+def dashboards(plan: TelemetryPlan | None = None) -> dict[str, str]:
+    """Return the JSON of each dashboard by file name, with the thresholds of the plan's alerts.
+
+    A fleet without routers gets no dashboard of them; without a plan there are all.
+    """
+    values = thresholds(plan.settings if plan else TelemetrySettings())
+    routed = plan is None or any(host.router for host in plan.hosts)
+    return {
+        path.name: _NAMED.sub(lambda match: json.dumps(values[match[1]]), path.read_text("utf-8"))
+        for path in sorted(SHIPPED.glob("*.json"))
+        if routed or path.name != ROUTER
     }
