@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Protocol
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -164,16 +164,3 @@ def diff_entry(path: str, before: str, after: str) -> dict[str, str]:
 def due_path(due: str) -> str:
     """Return the file that records that something is due."""
     return os.path.join(DUE, hashlib.sha256(due.encode()).hexdigest()[:16])
-
-
-class Kind(Protocol):
-    """A module of this package.
-
-    ``dues``, where a kind has it, returns for an ``after`` of another resource's change what is
-    then due, by the name under which ``Host.is_triggered`` is asked and ``Host.settle`` told.
-    """
-
-    OPTIONS: dict[str, Any]
-    name: Callable[[Resource], str]
-    inspect: Callable[[Host, Resource], Difference]
-    apply: Callable[[Host, Resource, Difference], None]

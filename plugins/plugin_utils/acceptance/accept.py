@@ -13,7 +13,7 @@ from typing import Any
 
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, from_host, has_errors
-from ..host.types import Check, HostPlan
+from ..host.types import Check, ConcernPlan
 from ..topology.host import evidence_of, from_evidence
 from ..topology.types import Topology
 from . import board, drift, hardware, measured, replicas
@@ -22,7 +22,7 @@ from .request import request
 from .types import Acceptance, Measured, Requested, Settings
 
 _NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
-_NO_PLANS: Mapping[str, HostPlan] = MappingProxyType({})
+_NO_PLANS: Mapping[str, ConcernPlan] = MappingProxyType({})
 
 
 def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Requested:
@@ -38,7 +38,7 @@ def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Requested:
 def accept(
     bundle: Mapping[str, Any],
     settings: Settings = _NOT_ASKED,
-    plans: Mapping[str, HostPlan] = _NO_PLANS,
+    plans: Mapping[str, ConcernPlan] = _NO_PLANS,
     reports: Sequence[Mapping[str, Any]] = (),
     given: Measured = _NOT_MEASURED,
     refused: tuple[Finding, ...] = (),

@@ -13,7 +13,7 @@ from typing import Any
 from ..documents import from_document
 from ..evidence.types import Evidence
 from ..findings import Finding
-from .types import HostPlan
+from .types import ConcernPlan
 
 # In the order in which a host is made right; each with the scopes of evidence it needs.
 CONCERNS: Mapping[str, tuple[str, ...]] = {
@@ -27,11 +27,11 @@ CONCERNS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def decide(concern: str, settings: Mapping[str, Any], evidence: Evidence) -> HostPlan:
+def decide(concern: str, settings: Mapping[str, Any], evidence: Evidence) -> ConcernPlan:
     """Return a concern's plan for one host; raise ApiaryError for settings that can't be right."""
     package = importlib.import_module(f"{__package__}.{concern}")
     asked = from_document(package.Settings, settings, f"{evidence.host}: {concern}")
-    plan: HostPlan = package.decide(asked, evidence)
+    plan: ConcernPlan = package.decide(asked, evidence)
     return plan
 
 

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from ..findings import Finding, Severity
 
@@ -107,37 +107,17 @@ class Check:
         )
 
 
-class HostPlan(Protocol):
-    """What every role's plan has; each adds what its role needs."""
-
-    @property
-    def resources(self) -> tuple[Mapping[str, Any], ...]:
-        """What converge brings the host to, in this order; empty for a role not yet ported."""
-
-    @property
-    def files(self) -> tuple[HostFile, ...]: ...
-
-    @property
-    def checks(self) -> tuple[Check, ...]: ...
-
-    @property
-    def findings(self) -> tuple[Finding, ...]: ...
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]: ...
-
-    @property
-    def reboot(self) -> tuple[str, ...]:
-        """Reasons why the host must be rebooted once the rest is applied; empty: it need not."""
-
-
 @dataclass(frozen=True)
 class ConcernPlan:
-    """The fields of HostPlan, to inherit from."""
+    """What every role's plan has; each adds what its role needs.
+
+    ``resources`` are what converge brings the host to, in this order. ``reboot`` are reasons why
+    the host must be rebooted once they are applied; empty: it need not.
+    """
 
     files: tuple[HostFile, ...] = ()
     checks: tuple[Check, ...] = ()
     findings: tuple[Finding, ...] = ()
     skipped: tuple[Skipped, ...] = ()
-    reboot: tuple[str, ...] = field(default=())
+    reboot: tuple[str, ...] = ()
     resources: tuple[Mapping[str, Any], ...] = ()

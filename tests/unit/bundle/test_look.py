@@ -5,8 +5,8 @@
 """What bundle_info shows of a host: bounded, and never a file that holds a secret."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence import bundle as bundle_look
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence.bundle import Look
+from ansible_collections.apiary.instinct.plugins.modules import bundle_info as bundle_look
+from ansible_collections.apiary.instinct.plugins.modules.bundle_info import Look
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
 SOURCES = dict(knowledge("evidence.yml")["bundle"])

@@ -12,7 +12,7 @@ from ...evidence.types import Evidence
 from ...findings import Finding
 from ..facts import is_guest, os_release, serving_replicas
 from ..types import HostFile, Skipped
-from . import checks, kernels, packages, repositories, support
+from . import checks, packages, repositories, support
 from .driver import Driver, builds, driver_of, kept_away, reboot_reasons
 from .host import HostState, boot_minimum, read
 from .target import Target, complete, driver_names, streams, system_of
@@ -45,7 +45,7 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
     settings = target.settings
     wanted = packages.wanted_packages(target, state)
     needed = packages.prerequisites(target, state)
-    newer = kernels.update(target, state)
+    newer = packages.kernel_update(target, state)
     lacking = (*newer, *packages.missing(wanted, needed, state))
     needed = (*newer, *needed)
     driver = driver_of(target, wanted, state)
@@ -63,11 +63,11 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         *(HostFile(path, None) for path in repositories.stale_files(target, evidence)),
     )
     keys = tuple({one.key.path: one.key for one in repositories.repositories(target)}.values())
-    held = kernels.holds(target, state)
+    held = packages.held_packages(target, state)
     moved = [*remove, *(one.name for one in wanted if one.spec in lacking)]
     unhold = tuple(name for name in state.held if name in moved or name in lacking)
     reboot = reboot_reasons(target, driver, state, changes)
-    if target.driver and settings.update_kernel and kernels.headers_gone(target, state):
+    if target.driver and settings.update_kernel and packages.headers_gone(target, state):
         reboot = (*reboot, f"kernel {state.running} has no headers any more, the newest one boots")
     # What is built for a kernel is loaded at the next boot; AMD's helpers nothing runs on.
     disruptive = (
@@ -99,7 +99,7 @@ def _present(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
         checks=tuple(checks.present(target, state, driver, wanted)),
         findings=(
             *support.findings(target, state, is_guest(evidence), evidence.host),
-            *kernels.findings(target, state, evidence.host),
+            *packages.kernel_findings(target, state, evidence.host),
             *repositories.key_findings(target),
             *repositories.mirror_findings(settings, evidence.host),
             *_host_findings(target, state, evidence, bool(changes)),
@@ -145,7 +145,7 @@ def _optional(
         modules = tuple(packages.modules_of(target, kernel, state))
         if names := packages.missing((), modules, state):
             yield Offer(kernel, names)
-    yield from kernels.without_headers(target, state)
+    yield from packages.without_headers(target, state)
 
 
 def _host_findings(

@@ -22,7 +22,7 @@ from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
 from .context import Context
 from .ending import RECORD
-from .phases import duration, has_read_weights
+from .progress import duration, has_read_weights
 
 
 def pause_seconds(context: Context, failed: int) -> float:

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
-from .notify import Notifier
-from .output import Journal
+from .output import Journal, Notifier
 from .spec import LaunchSpec, StoppedError
 
 

@@ -24,9 +24,8 @@ from .engine import (
     key_arguments,
     tls_arguments,
 )
-from .hang import Hang, drains_itself, overdue
-from .notify import VARIABLES
-from .phases import Phases, duration
+from .output import VARIABLES
+from .progress import Hang, Phases, drains_itself, duration, overdue
 from .spec import StoppedError, replica_error
 
 TICK_SECONDS = 1.0

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import notify
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import output
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.client import (
     Answer,
     Client,
@@ -97,8 +97,8 @@ def manager(tmp_path):
 
 @pytest.fixture
 def notifier(manager, tmp_path, monkeypatch):
-    monkeypatch.setattr(notify, "PATIENCE_SECONDS", 1)
-    made = notify.Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+    monkeypatch.setattr(output, "PATIENCE_SECONDS", 1)
+    made = output.Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
     with made._socket:
         yield made
 

@@ -17,15 +17,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.client
     Load,
     read_load,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.hang import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.progress import (
     Hang,
-    drains_itself,
-    overdue,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.phases import (
     Phases,
+    drains_itself,
     duration,
     has_read_weights,
+    overdue,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import replica_error
 from hypothesis import given
