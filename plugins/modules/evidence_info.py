@@ -32,6 +32,7 @@ def main() -> None:
             "sources": {
                 "type": "dict",
                 "options": {
+                    "gpu": {"type": "dict"},
                     "commands": {"type": "dict", "default": {}},
                     "files": PATTERNS,
                     "links": PATTERNS,
@@ -50,9 +51,10 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    gpu, sources = "gpu" in module.params["scopes"], module.params["sources"] or {}
-    programs = tuple(module.params["programs"])
-    evidence = collect_host(gpu, sources, programs=programs)
+    sources, programs = module.params["sources"] or {}, tuple(module.params["programs"])
+    if "gpu" in module.params["scopes"] and not sources.get("gpu"):
+        module.fail_json(msg="what is collected is the controller's to say: run it as a task")
+    evidence = collect_host(sources, programs=programs)
     if module.params["trials"]:
         from ..module_utils.evidence.reach import reach
 

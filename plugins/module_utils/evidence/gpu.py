@@ -4,8 +4,9 @@
 
 """Collect what a host's GPU tools and kernel print, verbatim: the document `apiary.evidence/v1`.
 
-The Ansible module imports it; ``ssh HOST python3 -`` runs it with nothing installed, the tables of
-sources.py in place of their import. It gathers and selects; it interprets nothing.
+The Ansible module imports it; ``ssh HOST python3 -`` runs it with nothing installed, sources.py in
+place of its import. The controller says what is collected (``gpu`` of knowledge/evidence.yml). It
+gathers and selects; it interprets nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import glob
 import json
 import os
 import platform
+import re
 import resource
 import signal
 import subprocess
@@ -28,25 +30,18 @@ from typing import IO, Any, Callable, Optional, Union
 
 from .sources import (
     AMD_VENDOR,
-    BRIDGE_ATTRIBUTES,
-    COMMANDS,
-    DRM_LINKS,
     GPU_CLASSES,
-    HOST_FILES,
-    INTERFACE_FILES,
-    KFD_FILES,
-    PCI_ATTRIBUTES,
     PCI_DEVICES,
     PCI_FUNCTION,
-    PCI_LINKS,
     RECORD_BYTES,
     RECORDS,
     REFUSED,
-    SIBLINGS,
-    UNLESS,
     Commands,
     environment,
+    errno_name,
     find_tool,
+    listed,
+    text,
 )
 
 SCHEMA = "apiary.evidence/v1"
@@ -136,11 +131,6 @@ def beginning(stream: IO[bytes]) -> tuple[bytes, bool]:
     return data[:OUTPUT_LIMIT], len(data) > OUTPUT_LIMIT
 
 
-def errno_name(problem: OSError) -> str:
-    """Return EACCES and the like for an OSError."""
-    return errno.errorcode.get(problem.errno or 0, str(problem.errno))
-
-
 def record(run: Runner, argv: tuple[str, ...]) -> dict[str, Any]:
     """Run one command and return its entry."""
     start = time.monotonic()
@@ -155,11 +145,6 @@ def record(run: Runner, argv: tuple[str, ...]) -> dict[str, Any]:
     if problem is not None:
         entry["error"] = problem
     return entry
-
-
-def text(data: bytes | str) -> str:
-    """Return bytes as text, whatever they are."""
-    return data.decode("utf-8", errors="replace") if isinstance(data, bytes) else data
 
 
 def answered(entry: dict[str, Any]) -> bool:
@@ -220,35 +205,35 @@ class Files:
         return self.links.get(path, "")
 
 
-def collect_files(found: Files, siblings: bool) -> None:
+def collect_files(found: Files, tables: dict[str, Any], siblings: bool) -> None:
     """Read the kernel's view: KFD, the AMD GPUs on PCI, DRM, NUMA, network interfaces."""
-    for pattern in HOST_FILES + KFD_FILES:
+    for pattern in tables["files"]:
         found.read_all(pattern)
     for path in found.paths(RECORDS)[:INTERFACES]:
         found.read(path, RECORD_BYTES, os.O_NOFOLLOW | os.O_NONBLOCK)
     if siblings:
-        found.read_all(SIBLINGS)
+        found.read_all(tables["siblings"])
     for device in found.paths(PCI_DEVICES + "/*"):
         probe = Files(found.root)
         vendor, kind = probe.read(device + "/vendor"), probe.read(device + "/class")
         if (vendor or "").strip() != AMD_VENDOR or not (kind or "").startswith(GPU_CLASSES):
             continue
-        for name in PCI_ATTRIBUTES:
+        for name in tables["device"]:
             found.read(device + "/" + name)
         found.read_all(device + "/fw_version/*")
-        for name in PCI_LINKS:
+        for name in tables["device_links"]:
             found.link(device + "/" + name if name else device)
-    for pattern in DRM_LINKS:
+    for pattern in tables["drm_links"]:
         for path in found.paths(pattern):
             if "-" not in os.path.basename(path):  # card0-DP-1 is a connector
                 found.link(path)
-    collect_interfaces(found)
-    collect_bridges(found)
+    collect_interfaces(found, tables["interfaces"])
+    collect_bridges(found, tables["bridge"])
 
 
-def collect_interfaces(found: Files) -> None:
+def collect_interfaces(found: Files, interfaces: dict[str, list[str]]) -> None:
     """Read the network interfaces that are devices; bonds, bridges and loopback are none."""
-    for directory, names in INTERFACE_FILES:
+    for directory, names in interfaces.items():
         for path in found.paths(directory + "/*")[:INTERFACES]:
             if not PCI_FUNCTION.search(found.link(path)):
                 found.links.pop(path, None)
@@ -258,13 +243,13 @@ def collect_interfaces(found: Files) -> None:
                 found.read(path + "/" + name)
 
 
-def collect_bridges(found: Files) -> None:
+def collect_bridges(found: Files, attributes: list[str]) -> None:
     """Read the PCI functions on the way to every GPU and interface."""
     functions = {name for target in found.links.values() for name in PCI_FUNCTION.findall(target)}
     for name in sorted(functions):
         base = PCI_DEVICES + "/" + name
         if base + "/class" not in found.files:
-            for attribute in BRIDGE_ATTRIBUTES:
+            for attribute in attributes:
                 found.read(base + "/" + attribute)
 
 
@@ -283,16 +268,19 @@ def in_time(root: str, read_all: Callable[[Files], None]) -> Files:
     return read
 
 
-def collect_commands(run: Runner, wanted: Commands) -> dict[str, dict[str, Any]]:
+def collect_commands(
+    run: Runner, wanted: Commands, unless: dict[str, list[str]]
+) -> dict[str, dict[str, Any]]:
     """Run every command, a tool's one after the other and tools beside each other.
 
     Two calls of one tool may disturb each other (rocm-smi locks its GPUs); different tools only
-    wait. What depends on another's answer (UNLESS) waits for all of them.
+    wait. ``unless`` has those that are run only where another's answer lacks a pattern: they wait
+    for all of them.
     """
     started = time.monotonic()
     chains: dict[str, list[tuple[str, tuple[tuple[str, ...], ...]]]] = {}
     for name, attempts in wanted:
-        if name not in UNLESS:
+        if name not in unless:
             chains.setdefault(attempts[0][0], []).append((name, attempts))
     absent: dict[str, dict[str, Any]] = {}
     results: dict[str, dict[str, dict[str, Any]]] = {}
@@ -311,10 +299,12 @@ def collect_commands(run: Runner, wanted: Commands) -> dict[str, dict[str, Any]]
     for worker in workers:
         worker.join()
     for name, attempts in wanted:
-        if name not in UNLESS:
+        if name not in unless:
             continue
-        other, pattern = UNLESS[name]
-        if not any(pattern.search(result["stdout"]) for result in results.get(other, {}).values()):
+        other, pattern = unless[name]
+        if not any(
+            re.search(pattern, result["stdout"]) for result in results.get(other, {}).values()
+        ):
             results[name] = attempt(run, name, attempts, absent, started)
     return {
         label: result
@@ -371,17 +361,19 @@ def not_run(argv: tuple[str, ...], problem: str) -> dict[str, Any]:
     }
 
 
-def collect(run: Runner = run_command, root: str = "/") -> dict[str, Any]:
+def collect(tables: dict[str, Any], run: Runner = run_command, root: str = "/") -> dict[str, Any]:
     """Return the evidence of this host's GPUs.
 
-    ``run`` takes an argv and returns (exit or None, stdout, stderr, error or None); ``root`` is
-    where /sys, /proc and /etc are found.
+    ``tables`` are what is collected. ``run`` takes an argv and returns (exit or None, stdout,
+    stderr, error or None); ``root`` is where /sys, /proc and /etc are found.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
     raise_file_limit()
-    commands = collect_commands(run, COMMANDS)
+    commands = collect_commands(run, listed(tables["commands"]), tables["unless"])
     siblings = commands["lscpu"]["exit"] != 0
-    return document(started, commands, in_time(root, lambda found: collect_files(found, siblings)))
+    return document(
+        started, commands, in_time(root, lambda found: collect_files(found, tables, siblings))
+    )
 
 
 def document(
@@ -400,5 +392,6 @@ def document(
     }
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(collect(), sort_keys=True) + "\n")
+def main(tables: str) -> None:
+    """Print the evidence; ``tables`` are JSON. Over SSH the call stands at the end of this text."""
+    sys.stdout.write(json.dumps(collect(json.loads(tables)), sort_keys=True) + "\n")

@@ -17,7 +17,7 @@ from typing import Any
 
 from . import gpu as evidence
 from .gpu import Files, Runner
-from .sources import COMMANDS, tool
+from .sources import listed
 
 # A repository or mirror address may carry a password, which may hold what an address may not.
 _CREDENTIALS = re.compile(r"(?<=://)(?:[^\s/@:\"']+:[^\s\"']*|[^\s/\"']+)(?=@)")
@@ -37,28 +37,27 @@ def without_credentials(text: str) -> str:
 
 
 def collect_host(
-    gpu: bool,
     sources: Mapping[str, Any],
     run: Runner = evidence.run_command,
     root: str = "/",
     programs: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Return the evidence of ``sources``, and with ``gpu`` all that evidence.collect gives.
+    """Return the evidence of ``sources``, and with ``gpu`` in them all that evidence.collect gives.
 
     ``sources`` are commands, by name and the forms that are tried, and patterns of files and links.
     Each of ``programs`` is run with --version, a command by the program's path.
     """
     started = datetime.datetime.now(datetime.timezone.utc)
-    if gpu and not sources:
-        return evidence.collect(run, root)
+    gpu = sources.get("gpu")
+    if gpu and not any(sources.get(name) for name in ("commands", "files", "links")):
+        return evidence.collect(gpu, run, root)
     if gpu:
         evidence.raise_file_limit()
-    attempts = [*COMMANDS] if gpu else []
+    attempts = [*listed(gpu["commands"])] if gpu else []
     names = {name for name, _attempts in attempts}
     attempts += [(path, ((path, "--version"),)) for path in programs]
-    wanted = sources.get("commands", {}).items()
-    attempts += [tool(name, *forms) for name, forms in wanted if name not in names]
-    commands = evidence.collect_commands(run, tuple(attempts))
+    attempts += [one for one in listed(sources.get("commands", {})) if one[0] not in names]
+    commands = evidence.collect_commands(run, tuple(attempts), gpu["unless"] if gpu else {})
     for label, result in commands.items():
         if not names.intersection((label, label.rpartition("_")[0])):
             result["stdout"] = masked(result["stdout"])
@@ -76,7 +75,7 @@ def collect_host(
         return evidence.document(started, commands, found)
     siblings = commands["lscpu"]["exit"] != 0
     # A GPU that hangs has its own time, and leaves the rest theirs.
-    more = evidence.in_time(root, lambda found: evidence.collect_files(found, siblings))
+    more = evidence.in_time(root, lambda found: evidence.collect_files(found, gpu, siblings))
     for target, read in zip(
         (found.files, found.links, found.unreadable), (more.files, more.links, more.unreadable)
     ):

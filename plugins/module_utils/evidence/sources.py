@@ -2,18 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is collected of a host's GPUs: commands, files and links, as tables.
+"""Where a host's tools are and how they are called, and what of its devices is a GPU.
 
 Standard library, and no import of ours: over SSH its text stands in gpu.py (host/program.py).
 """
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
 import shlex
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
 # Name and argvs, tried in order until one answers.
 Command = tuple[str, tuple[tuple[str, ...], ...]]
@@ -34,134 +37,20 @@ def tool(name: str, *forms: str) -> Command:
     return name, tuple(tuple(shlex.split(form)) for form in forms)
 
 
-FAILED = "amdgpu.*(probe|Fatal error|\\*ERROR\\*|failed)|kfd.*(rror|ailed)"
-LOG_LINES = 200
-# Older tools refuse options they don't know.
-# Never `rocm-smi -d` beside topology: it sizes the matrix by the selection (rocm_smi.py).
-COMMANDS: Commands = (
-    tool("uname", "uname -srvm"),
-    tool("lscpu", "lscpu --parse=CPU,CORE,SOCKET,NODE,ONLINE"),
-    tool("numactl", "numactl -H"),
-    tool("lspci", "lspci -D -nn -k -PP", "lspci -D -nn -k", "lspci -D -nn"),
-    # Of a log of megabytes, the GPUs that the driver could not bring up; needs root where the
-    # kernel restricts dmesg.
-    tool("amdgpu_log", f"sh -c \"dmesg | grep -E '{FAILED}' | tail -n {LOG_LINES}\""),
-    tool("amd_smi_version", "amd-smi version"),
-    tool("amd_smi_list", "amd-smi list -e --json", "amd-smi list --json", "amd-smi list"),
-    tool("amd_smi_topology", "amd-smi topology --json", "amd-smi topology"),
-    tool(
-        "amd_smi_static",
-        "amd-smi static --asic --bus --driver --vram --numa --partition --json",
-        "amd-smi static --json",
-        "amd-smi static",
-    ),
-    tool("amd_smi_xgmi", "amd-smi xgmi --json", "amd-smi xgmi"),
-    tool("amd_smi_partition", "amd-smi partition --json", "amd-smi partition --current"),
-    tool("rocm_smi_version", "rocm-smi --version"),
-    tool(
-        "rocm_smi_identity",
-        "rocm-smi --showbus --showid --showuniqueid --showproductname --showdriverversion"
-        " --showmeminfo vram --json",
-        "rocm-smi --showbus --showid --json",
-        "rocm-smi --showbus --showid",
-    ),
-    tool(
-        "rocm_smi_topology",
-        "rocm-smi --showtopo --showtopoaccess --json",
-        "rocm-smi --showtopo --json",
-        "rocm-smi --showtopo",
-    ),
-    # Bandwidth is the one table of rocm-smi that has no JSON.
-    tool("rocm_smi_bandwidth", "rocm-smi --shownodesbw"),
-    tool(
-        "rocm_smi_partition",
-        "rocm-smi --showcomputepartition --showmemorypartition --json",
-        "rocm-smi --showcomputepartition --showmemorypartition",
-    ),
-    tool("rocm_smi_metrics", "rocm-smi --showmetrics --json", "rocm-smi --showmetrics"),
-    tool("rocminfo", "rocminfo"),
-)
+def listed(commands: Mapping[str, Any]) -> Commands:
+    """Return commands by name, each with its form or the forms that are tried."""
+    return tuple(
+        tool(name, *([forms] if isinstance(forms, str) else forms))
+        for name, forms in commands.items()
+    )
+
+
 # An older rocm-smi knows none of these, in whatever form it is asked.
 REFUSED = re.compile(r"unrecognized arguments: (.*)")
-# Long, and needed for the state of the xGMI ports only: not where amd-smi has told it.
-UNLESS = {
-    "rocm_smi_metrics": ("amd_smi_xgmi", re.compile(r"link_(?:port_)?status|LINK .{0,200}STATUS"))
-}
-
-NODES = "/sys/class/kfd/kfd/topology/nodes"
-KFD_FILES = (
-    "/sys/class/kfd/kfd/topology/system_properties",
-    NODES + "/*/properties",
-    NODES + "/*/gpu_id",
-    NODES + "/*/name",
-    NODES + "/*/mem_banks/*/properties",
-    NODES + "/*/io_links/*/properties",
-    NODES + "/*/p2p_links/*/properties",
-)
-HOST_FILES = (
-    "/etc/os-release",
-    "/proc/cmdline",
-    "/opt/rocm/.info/version",
-    "/proc/sys/kernel/numa_balancing",
-    "/proc/sys/kernel/osrelease",
-    "/sys/class/dmi/id/bios_date",
-    "/sys/class/dmi/id/bios_version",
-    "/sys/class/dmi/id/product_name",
-    "/sys/module/amdgpu/version",
-    "/sys/module/amdgpu/initstate",
-    "/sys/module/amdgpu/parameters/pcie_p2p",
-    "/sys/devices/system/node/online",
-    "/sys/devices/system/node/node*/cpulist",
-    "/sys/devices/system/node/node*/distance",
-    "/sys/devices/system/node/node*/meminfo",
-)
 # What engines measured of themselves as they started: no more of it, for it is their account's.
 RECORDS, RECORD_BYTES = "/run/apiary/*/figures.json", 4096
-SIBLINGS = "/sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list"
 PCI_DEVICES = "/sys/bus/pci/devices"
-PCI_ATTRIBUTES = (
-    "vendor",
-    "device",
-    "subsystem_vendor",
-    "subsystem_device",
-    "class",
-    "numa_node",
-    "local_cpulist",
-    "current_link_speed",
-    "current_link_width",
-    "max_link_speed",
-    "max_link_width",
-    "mem_info_vram_total",
-    "mem_info_vram_used",
-    "current_compute_partition",
-    "current_memory_partition",
-    "unique_id",
-    "vbios_version",
-    "ras/umc_err_count",
-    "xgmi_num_links",
-    "xgmi_num_hops",
-    "xgmi_hive_info/xgmi_hive_id",
-)
-BRIDGE_ATTRIBUTES = (
-    "vendor",
-    "device",
-    "class",
-    "current_link_speed",
-    "current_link_width",
-    "max_link_speed",
-    "max_link_width",
-)
 PCI_FUNCTION = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7](?=/|$)")
-# Network interfaces: the directory, and what is read of each.
-INTERFACE_FILES = (
-    ("/sys/class/net", ("speed", "operstate", "device/numa_node")),
-    (
-        "/sys/class/infiniband",
-        ("device/numa_node", "ports/1/state", "ports/1/rate", "ports/1/link_layer"),
-    ),
-)
-PCI_LINKS = ("", "driver", "physfn")
-DRM_LINKS = ("/sys/class/drm/card[0-9]*", "/sys/class/drm/renderD[0-9]*")
 AMD_VENDOR = "0x1002"
 # Processing accelerators and display controllers; the bridges of a card share its vendor id.
 GPU_CLASSES = ("0x12", "0x03")
@@ -179,3 +68,13 @@ def find_tool(name: str) -> str | None:
     places = os.environ.get("PATH", "").split(os.pathsep) + list(TOOL_PATH)
     places += sorted(glob.glob("/opt/rocm-*/bin"), reverse=True)
     return shutil.which(name, path=os.pathsep.join(place for place in places if place))
+
+
+def errno_name(problem: OSError) -> str:
+    """Return EACCES and the like for an OSError."""
+    return errno.errorcode.get(problem.errno or 0, str(problem.errno))
+
+
+def text(data: bytes | str) -> str:
+    """Return bytes as text, whatever they are."""
+    return data.decode("utf-8", errors="replace") if isinstance(data, bytes) else data

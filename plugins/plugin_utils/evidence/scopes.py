@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What evidence_info collects for each scope beside GPUs (knowledge/evidence.yml), and how much.
+"""What evidence_info collects for each scope (knowledge/evidence.yml), and how much at most.
 
 A controller reads the evidence of many hosts, so that each may send a bounded size.
 """
@@ -33,13 +33,11 @@ def requested(scopes: Any) -> dict[str, Any]:
 def sources(scopes: Iterable[Any]) -> dict[str, Any]:
     """Return commands, files and links of scopes, what is common to all among them.
 
-    For GPUs alone the host knows what to collect, and that is nothing.
+    What is collected of GPUs is apart, as ``gpu``: of these alone the rest is empty.
     """
     facts = knowledge("evidence.yml")
     names = list(scopes)
-    if names == [GPU]:
-        return {}
-    chosen = [facts["common"]]
+    chosen = [] if names == [GPU] else [facts["common"]]
     chosen += [scope for name, scope in facts["scopes"].items() if name in names]
     commands: dict[str, list[str]] = {}
     for scope in chosen:
@@ -50,7 +48,7 @@ def sources(scopes: Iterable[Any]) -> dict[str, Any]:
         kind: [pattern for scope in chosen for pattern in scope.get(kind, ())]
         for kind in ("files", "links")
     }
-    return {"commands": commands, **patterns}
+    return {"commands": commands, **patterns, **({"gpu": facts["gpu"]} if GPU in names else {})}
 
 
 def _expanded(form: str, words: dict[str, str]) -> str:

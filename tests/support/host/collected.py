@@ -9,4 +9,4 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes im
 
 
 def collected(scopes, run, root):
-    return collect_host("gpu" in scopes, sources(scopes), run, root)
+    return collect_host(sources(scopes), run, root)

@@ -10,6 +10,7 @@ import tempfile
 
 import simulated_sysfs
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as evidence
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
 
 def absent(argv):
@@ -21,7 +22,7 @@ def simulate(root, *faults, options=()):
     """Generate the files of a host with these faults below root; return its bundle."""
     arguments = [item for fault in faults for item in ("--fault", fault)]
     assert simulated_sysfs.main(["generate", f"{root}/sys", *options, *arguments]) == 0
-    return evidence.collect(run=absent, root=str(root))
+    return evidence.collect(knowledge("evidence.yml")["gpu"], absent, str(root))
 
 
 def simulated_evidence(*faults, options=()):

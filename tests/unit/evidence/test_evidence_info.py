@@ -16,9 +16,14 @@ def test_it_returns_evidence_and_changes_nothing(check_mode, capsys, monkeypatch
     monkeypatch.setattr(
         evidence_info,
         "collect_host",
-        lambda gpu, sources, programs: {"schema": "apiary.evidence/v1"},
+        lambda sources, programs: {"schema": "apiary.evidence/v1"},
     )
-    with patch_module_args({"_ansible_check_mode": check_mode}), pytest.raises(SystemExit) as end:
+    with (
+        patch_module_args(
+            {"_ansible_check_mode": check_mode, "sources": {"gpu": {"commands": {}}}}
+        ),
+        pytest.raises(SystemExit) as end,
+    ):
         evidence_info.main()
     result = json.loads(capsys.readouterr().out)
     assert end.value.code == 0

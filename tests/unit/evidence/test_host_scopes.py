@@ -73,7 +73,12 @@ def test_the_module_has_every_scope():
 
 @pytest.mark.parametrize("given", [None, ["gpu"], "gpu"])
 def test_gpus_alone_are_what_the_host_knows(given):
-    assert requested(given)["sources"] == {}
+    assert requested(given)["sources"] == {
+        "commands": {},
+        "files": [],
+        "links": [],
+        "gpu": FACTS["gpu"],
+    }
 
 
 def test_scopes_may_stand_between_commas():
@@ -97,6 +102,6 @@ def test_a_password_in_an_address_is_left_out(root):
     def told(argv):
         return 0, b"https://user:secret@mirror.example/x\n", b"", None
 
-    bundle = collect_host(False, wanted, told, root)
+    bundle = collect_host(wanted, told, root)
     assert bundle["files"]["/etc/apt/x.sources"] == "URIs: https://***@mirror.example/x\n"
     assert bundle["commands"]["tool"]["stdout"] == "https://***@mirror.example/x\n"

@@ -17,6 +17,7 @@ from typing import Any
 
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import (
     bounded,
     check_size,
@@ -94,7 +95,7 @@ def _probe(request: ProbeRequest) -> Probed:
     host = request.name
     try:
         if request.target is None:
-            return Probed(host, collector.collect())
+            return Probed(host, collector.collect(knowledge("evidence.yml")["gpu"]))
         return Probed(host, _gather(request))
     except ApiaryError as failure:
         return Probed(host, None, failure)
@@ -140,5 +141,6 @@ def _gather(request: ProbeRequest) -> dict[str, Any]:
 
 @cache
 def collector_program() -> bytes:
-    """Return the collector as one file."""
-    return standalone(Path(collector.__file__)).encode()
+    """Return the collector as one file, and what it is to collect."""
+    tables = json.dumps(knowledge("evidence.yml")["gpu"])
+    return f"{standalone(Path(collector.__file__))}\nmain({tables!r})\n".encode()
