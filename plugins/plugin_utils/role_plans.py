@@ -132,7 +132,6 @@ def _telemetry(
         arguments = plan_of_role("host_tuning").arguments if own["gpu_host"] else ()
     names = {item.name for item in fields(telemetry_host.Settings)}
     document = {name: value for name, value in own.items() if name in names} | {
-        "amd_profiler": own["amd_profiler_enabled"],
         "web": own["web_enabled"],
         "gpus": own["gpus"] or None,
         "driver_version": driver,

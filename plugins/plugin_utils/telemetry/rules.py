@@ -15,19 +15,20 @@ from ..gpus import gpu_models
 from .promql import Group, Rule, filled, number
 from .types import TelemetrySettings
 
-TABLE = "telemetry/alerts.yml"
+ALERTS = "telemetry/alerts.yml"
+RECORDING = "telemetry/recording.yml"
 
 
 def alert_names() -> tuple[str, ...]:
     """Return the names of all alerts, in the order of the table."""
-    return tuple(alert["alert"] for alert in knowledge(TABLE)["alerts"])
+    return tuple(alert["alert"] for alert in knowledge(ALERTS)["alerts"])
 
 
 def alert_group(settings: TelemetrySettings) -> Group:
     """Return the alerting rules that the operator did not drop."""
     rules = [
         _rule(alert, settings)
-        for alert in knowledge(TABLE)["alerts"]
+        for alert in knowledge(ALERTS)["alerts"]
         if alert["alert"] not in settings.without
     ]
     return Group("apiary-alerts", tuple(rules))
@@ -41,7 +42,7 @@ def thresholds(settings: TelemetrySettings) -> dict[str, float]:
 
 def runbook(name: str, settings: TelemetrySettings) -> str:
     """Return where an alert's page is read."""
-    return f"{settings.runbooks or knowledge(TABLE)['runbooks']}#{name.lower()}"
+    return f"{settings.runbooks or knowledge(ALERTS)['runbooks']}#{name.lower()}"
 
 
 def _rule(alert: Mapping[str, Any], settings: TelemetrySettings) -> Rule:
@@ -105,9 +106,6 @@ def _patient(wait: str | None, patience: float) -> str | None:
         return wait
     seconds = int(wait[:-1]) * _UNITS[wait[-1]] * patience
     return f"{max(1, round(seconds))}s" if seconds else None
-
-
-RECORDING = "telemetry/recording.yml"
 
 
 def recording_groups() -> tuple[Group, ...]:

@@ -12,7 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import k
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import promql
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.rules import (
-    TABLE,
+    RECORDING,
     expanded,
     replaced,
 )
@@ -95,7 +95,7 @@ def recorded_series() -> tuple[dict[str, Any], ...]:
 
     Of the SLO's series each is there for every window of `slo.windows` that its name asks for.
     """
-    table = knowledge(TABLE)
+    table = knowledge(RECORDING)
     series = [entry for _group, entry in expanded(table)]
     for entry in table["slo"]["series"]:
         windows = [name for name in table["slo"]["windows"] if name in entry["record"]]

@@ -25,9 +25,9 @@ def decide(settings: Settings, evidence: Evidence) -> TelemetryHostPlan:
     method, findings = amd.method(settings, evidence)
     directory = node.directory(settings, evidence)
     expected = node.expected(settings, evidence, directory)
-    services = amd.services(settings, evidence, method)
+    services = amd.services(settings, method)
     wanted = [service.unit for service in services]
-    others = [one for one in amd.all_services(settings, evidence) if one.unit not in wanted]
+    others = [one for one in amd.all_services(settings) if one.unit not in wanted]
     ports = {"node": settings.node_port}
     if method != "none":
         ports["amd"] = settings.amd_port

@@ -121,28 +121,28 @@ def configuration(settings: Settings) -> str:
             "Debug": {"EnableAPI": False},
         },
         "GPUConfig": {
-            "Fields": list(settings.amd_fields or known["fields"]["names"]),
+            "Fields": known["fields"]["names"],
             "Labels": [],
-            "CustomLabels": settings.amd_labels,
-            "ProfilerMetrics": {"all": settings.amd_profiler},
+            "CustomLabels": {},
+            # It slows what serves, and keeps rocprof out.
+            "ProfilerMetrics": {"all": False},
             "HealthThresholds": {
                 **health["thresholds"],
                 "GPU_CPER_MAX_AGE": health["fatal_record_age"],
-                **settings.amd_thresholds,
             },
         },
     }
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
-def services(settings: Settings, evidence: Evidence, chosen: Method) -> tuple[Service, ...]:
+def services(settings: Settings, chosen: Method) -> tuple[Service, ...]:
     """Return the services of one way, in the order in which they start."""
     if chosen == "package":
         return _packaged(settings)
     return (_container(settings),) if chosen == "container" else ()
 
 
-def all_services(settings: Settings, evidence: Evidence) -> tuple[Service, ...]:
+def all_services(settings: Settings) -> tuple[Service, ...]:
     """Return every service that some setting brings to a host, the exporter before its agent."""
     return (*reversed(_packaged(settings)), _container(settings)) if settings.gpu_host else ()
 

@@ -37,10 +37,6 @@ class Settings:
     amd_method: Literal["auto", "package", "container", "none"] = "auto"
     amd_version: str | None = None
     amd_port: int = 5000
-    amd_fields: tuple[str, ...] = ()
-    amd_labels: dict[str, str] = field(default_factory=dict)
-    amd_thresholds: dict[str, int] = field(default_factory=dict)
-    amd_profiler: bool = False
     amd_repository_url: str | None = None
     amd_suite: str | None = None
     amd_key_url: str | None = None
