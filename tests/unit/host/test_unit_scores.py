@@ -41,8 +41,10 @@ PLUGINS = Path(monitoring_role.__file__).parents[2]
 EXPOSED = knowledge("units.yml")["exposed"]
 # Where a [Service] is written; another file is to come here, and its unit into `units`.
 SOURCES = {
-    "plugin_utils/host/container_runtime/config.py": {"containerd.service", "docker.service"},
-    "plugin_utils/host/host_tuning/limits.py": {"gpuagent.service", "amd-metrics-exporter.service"},
+    "plugin_utils/host/host_tuning/limits.py": {
+        *("containerd.service", "docker.service"),
+        *("gpuagent.service", "amd-metrics-exporter.service"),
+    },
     "plugin_utils/host/units/apiary-host-tuning.service": {"apiary-host-tuning.service"},
     "plugin_utils/host/units/apiary-amdgpu.service": {"apiary-amdgpu.service"},
     "plugin_utils/host/units/apiary-telemetry.service": {"apiary-telemetry.service"},

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The container engine of a host and its GPUs' names: engine, CDI, limits, groups, SELinux."""
+"""The container engine of a host and its GPUs' names: engine, CDI, groups, SELinux."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from . import specification as names
 from .engine import (
     DAEMON_JSON,
     FACTS,
-    LIMITED_SERVICES,
     PROGRAM,
     SERVICE,
     SPECIFICATION,
@@ -56,10 +55,7 @@ def _resources(plan: ContainerRuntimePlan, state: str) -> tuple[resources.Resour
         "remember": "/var/lib/apiary/container_runtime.json",
         "state": state,
     }
-    docker: dict[str, Any] = {
-        "restart_after": [f"json_settings {DAEMON_JSON}"]
-        + [f"file {path}" for path in plan.restart_files]
-    }
+    docker: dict[str, Any] = {"restart_after": [f"json_settings {DAEMON_JSON}"]}
     if state == "present":
         docker |= {"enabled": True, "state": "started"}
     requested = plan.daemon is not None
@@ -71,7 +67,7 @@ def _resources(plan: ContainerRuntimePlan, state: str) -> tuple[resources.Resour
         *resources.files(plan.files),
         *([{"kind": "json_settings", **daemon}] if requested else []),
         *resources.services([SERVICE] if plan.service else [], state="started", enabled=True),
-        *resources.services(LIMITED_SERVICES if requested else (), **docker),
+        *resources.services(["docker.service"] if requested else [], **docker),
         # The plan has read the boolean.
         *([selinux] if plan.selinux is not None else []),
     )
@@ -99,7 +95,7 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         daemon = config.daemon_settings(settings, engine, evidence)
     devices = tuple(names.devices_of(evidence))
     checks += _check_nodes(evidence, devices)
-    findings += _restart_findings(files, daemon, evidence)
+    findings += _restart_findings(daemon, evidence)
     missing = settings.install_enabled and engine.installed is None and bool(host.packages)
     return ContainerRuntimePlan(
         files=tuple(files),
@@ -113,7 +109,6 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         packages=(host.packages,) if missing else (),
         daemon=daemon,
         validate=config.validate(engine) if settings.engine == "docker" else (),
-        restart_files=tuple(config.limits_file(one) for one in LIMITED_SERVICES),
         service=settings.cdi_enabled,
         service_found=UNIT in evidence.files,
         selinux=_selinux(evidence),
@@ -128,13 +123,12 @@ def _absent(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     files += [HostFile(path, None) for path in (SPECIFICATION, UNIT, PROGRAM)]
     return ContainerRuntimePlan(
         files=tuple(files),
-        findings=tuple(_restart_findings(files, {}, evidence)),
+        findings=tuple(_restart_findings({}, evidence)),
         skipped=(Skipped(settings.engine, "an engine that is installed stays, with its images"),),
         engine=settings.engine,
         manager=host.manager,
         service_found=UNIT in evidence.files,
         daemon={} if settings.engine == "docker" else None,
-        restart_files=tuple(config.limits_file(one) for one in LIMITED_SERVICES),
     )
 
 
@@ -167,22 +161,17 @@ def _no_gpu(evidence: Evidence) -> Finding:
     )
 
 
-def _restart_findings(files: list[HostFile], daemon: Any, evidence: Evidence) -> Iterator[Finding]:
+def _restart_findings(daemon: Any, evidence: Evidence) -> Iterator[Finding]:
     """Refuse what would restart Docker beneath containers that run, unless it lets them live."""
     said = evidence.commands.get("docker_containers")
     running = len(said.stdout.split()) if said and said.exit == 0 else 0
     if daemon is None or not running or config.daemon_json(evidence).get("live-restore") is True:
         return
-    limited = {config.limits_file(one) for one in LIMITED_SERVICES}
-    differing = [one.path for one in files if evidence.files.get(one.path) != one.content]
-    stale = [path for path in differing if path in limited]
     if daemon and config.differs(daemon, evidence):
-        stale.append(DAEMON_JSON)
-    if stale:
         yield Finding(
             "CONTAINER-RUNNING",
             evidence.host,
-            f"{', '.join(stale)} would change, which restarts Docker, and {running} containers run",
+            f"{DAEMON_JSON} would change, which restarts Docker, and {running} containers run",
             source="https://docs.docker.com/engine/daemon/live-restore/",
         )
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a container engine is told: limits, shared memory, logs, mirrors; files and daemon.json."""
+"""What a container engine is told: mirrors, and what operators set; files and daemon.json."""
 
 from __future__ import annotations
 
@@ -13,24 +13,17 @@ from typing import Any
 
 from ....module_utils.evidence.host import without_credentials
 from ....module_utils.resources import json_settings
-from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...findings import Finding
 from ..types import HostFile
 from .engine import (
-    CONTAINERS_CONF,
     DAEMON_JSON,
-    FACTS,
-    LIMITED_SERVICES,
     REGISTRIES_CONF,
     Engine,
     Settings,
     order,
 )
 
-_MEBIBYTE = 2**20
-_SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
-_FACTORS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._/-]+)?")
 # Docker asks mirrors for the images of this registry only.
 _DOCKER_HUB = "docker.io"
@@ -39,25 +32,6 @@ _HEADER = "# Written by the role container_runtime; a later file can say otherwi
 
 def findings(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
     """Yield what is wrong with what was asked, or with the daemon's file as it is."""
-    limits = knowledge(FACTS)["limits"]
-    size = size_bytes(settings.shm_size)
-    if size is None or size < limits["shm_floor_bytes"]:
-        yield Finding(
-            "CONTAINER-SHM",
-            "container_runtime_shm_size",
-            f"found {settings.shm_size!r}, expected a size from "
-            f"{limits['shm_floor_bytes'] // 1000**3}g up",
-            source=limits["shm_source"],
-            minor=size is not None,
-        )
-    for name in ("open_files", "log_size_mib", "log_files"):
-        number = getattr(settings, name)
-        if number < 1:
-            yield Finding(
-                "CONTAINER-NUMBER",
-                f"container_runtime_{name}",
-                f"found {number}, expected at least 1",
-            )
     for mirror in settings.mirrors:
         foreign = settings.engine == "docker" and mirror.registry != _DOCKER_HUB
         names = (mirror.registry, mirror.mirror)
@@ -92,15 +66,6 @@ def _daemon_findings(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("CONTAINER-DAEMON-JSON", DAEMON_JSON, f"cannot be read: {problem}")
 
 
-def size_bytes(text: str) -> int | None:
-    """Return a size as engines write it ("16g") in bytes, None if it is none.
-
-    Podman counts in powers of 1000, Docker of 1024; the lower one is returned.
-    """
-    match = _SIZE.fullmatch(text)
-    return int(match.group(1)) * _FACTORS[match.group(2).lower()] if match else None
-
-
 def daemon_json(evidence: Evidence) -> dict[str, Any]:
     """Return Docker's file as it is; an empty one where it is missing or wrong."""
     try:
@@ -112,25 +77,10 @@ def daemon_json(evidence: Evidence) -> dict[str, Any]:
 
 def daemon_settings(settings: Settings, engine: Engine, evidence: Evidence) -> dict[str, Any]:
     """Return what is to be in daemon.json; what the operator sets there himself wins."""
-    names = {"nofile": settings.open_files}
-    if settings.memlock_unlimited:
-        names["memlock"] = -1
-    wanted: dict[str, Any] = {
-        "default-ulimits": {
-            name: {"Name": name, "Soft": limit, "Hard": limit} for name, limit in names.items()
-        },
-        "default-shm-size": settings.shm_size,
-    }
+    wanted: dict[str, Any] = {}
     by_default = engine.facts["cdi_by_default"]
     if settings.cdi_enabled and engine.version and order(engine.version) < order(by_default):
         wanted["features"] = {"cdi": True}
-    # The operator's driver of logs, as asked for here or as it is; Docker's own is json-file.
-    found = {**daemon_json(evidence), **settings.docker_settings}
-    if found.get("log-driver", "json-file") in engine.facts["limited_logs"]:
-        wanted["log-opts"] = {
-            "max-file": str(settings.log_files),
-            "max-size": f"{settings.log_size_mib}m",
-        }
     if settings.mirrors:
         wanted["registry-mirrors"] = [f"https://{one.mirror}" for one in settings.mirrors]
     for path, value in json_settings.leaves(settings.docker_settings):
@@ -139,37 +89,10 @@ def daemon_settings(settings: Settings, engine: Engine, evidence: Evidence) -> d
 
 
 def files(settings: Settings) -> tuple[HostFile, ...]:
-    """Return the engine's drop-ins; those of the other one, and unwanted ones, are to be gone."""
+    """Return Podman's drop-in; without mirrors, and with Docker, it is to be gone."""
     podman = settings.engine == "podman" and settings.state == "present"
-    docker = settings.engine == "docker" and settings.state == "present"
-    limits = "[Service]\nLimitMEMLOCK=infinity\n" if settings.memlock_unlimited else None
-    return (
-        HostFile(CONTAINERS_CONF, _containers_conf(settings) if podman else None),
-        HostFile(REGISTRIES_CONF, _registries(settings) if podman and settings.mirrors else None),
-        *(
-            HostFile(limits_file(service), _HEADER + limits if docker and limits else None)
-            for service in LIMITED_SERVICES
-        ),
-    )
-
-
-def limits_file(service: str) -> str:
-    """Return the path of our drop-in for a service."""
-    return f"/etc/systemd/system/{service}.d/90-apiary-limits.conf"
-
-
-def _containers_conf(settings: Settings) -> str:
-    ulimits = [f"nofile={settings.open_files}:{settings.open_files}"]
-    if settings.memlock_unlimited:
-        ulimits.insert(0, "memlock=-1:-1")
-    return (
-        _HEADER
-        + "[containers]\n"
-        + f"default_ulimits = {json.dumps(ulimits)}\n"
-        + f"shm_size = {json.dumps(settings.shm_size)}\n"
-        # For logs in files; journald has limits of its own.
-        + f"log_size_max = {settings.log_size_mib * _MEBIBYTE}\n"
-    )
+    wanted = podman and settings.mirrors
+    return (HostFile(REGISTRIES_CONF, _registries(settings) if wanted else None),)
 
 
 def _registries(settings: Settings) -> str:

@@ -128,10 +128,8 @@ SPECIFICATION = "/etc/cdi/amd.json"
 PROGRAM = "/usr/libexec/apiary/cdi"
 SERVICE = "apiary-cdi.service"
 UNIT = f"/etc/systemd/system/{SERVICE}"
-CONTAINERS_CONF = "/etc/containers/containers.conf.d/90-apiary.conf"
 REGISTRIES_CONF = "/etc/containers/registries.conf.d/90-apiary.conf"
 DAEMON_JSON = "/etc/docker/daemon.json"
-LIMITED_SERVICES = ("containerd.service", "docker.service")
 
 
 @dataclass(frozen=True)
@@ -144,20 +142,11 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is asked.
-
-    ``shm_size`` is as engines write it ("16g"); ``open_files`` is a count, ``log_size_mib`` of one
-    file of a container's log. ``docker_settings`` are merged into daemon.json as they are.
-    """
+    """What is asked; ``docker_settings`` are merged into daemon.json as they are."""
 
     engine: EngineName = "podman"
     install_enabled: bool = True
     cdi_enabled: bool = True
-    memlock_unlimited: bool = True
-    open_files: int = 1048576
-    shm_size: str = "16g"
-    log_size_mib: int = 100
-    log_files: int = 5
     mirrors: tuple[Mirror, ...] = ()
     docker_settings: dict[str, Any] = field(default_factory=dict)
     state: Literal["present", "absent"] = "present"
@@ -168,12 +157,12 @@ class ContainerRuntimePlan(ConcernPlan):
     """What to do, in the order of the fields.
 
     ``refresh``: the package manager does not know the engine yet, and so not its version; decide
-    again once its lists are updated. ``packages`` are those that are
-    missing, in stages. ``daemon`` are the settings to merge into daemon.json, None where Docker is
-    not requested; ``validate`` lets Docker judge them, and a change of ``restart_files`` restarts
-    it, too. ``service`` is whether the boot service is to be there, ``service_found`` that it is.
-    ``selinux`` is the boolean's name where it has to be turned on. ``gids`` are the numeric groups
-    of the GPUs' nodes, for containers that are given groups (`--group-add`).
+    again once its lists are updated. ``packages`` are those that are missing, in stages. ``daemon``
+    are the settings to merge into daemon.json, None where Docker is not requested; ``validate``
+    lets Docker judge them. ``service`` is whether the boot service is to be there,
+    ``service_found`` that it is. ``selinux`` is the boolean's name where it has to be turned on.
+    ``gids`` are the numeric groups of the GPUs' nodes, for containers that are given groups
+    (`--group-add`).
     """
 
     engine: EngineName = "podman"
@@ -183,7 +172,6 @@ class ContainerRuntimePlan(ConcernPlan):
     packages: tuple[tuple[str, ...], ...] = ()
     daemon: Mapping[str, Any] | None = None
     validate: tuple[str, ...] = ()
-    restart_files: tuple[str, ...] = ()
     service: bool = False
     service_found: bool = False
     selinux: str | None = None
