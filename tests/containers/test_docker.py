@@ -26,7 +26,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from support.host.containers import container_plan, exec_words, with_replica
 

@@ -47,7 +47,7 @@ def plan(tmp_path_factory):
 @pytest.fixture(scope="module")
 def wanted():
     """How many files this checkout renders; what is installed must not lack a template of one."""
-    from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import (
+    from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import (
         render_systemd,
     )
 

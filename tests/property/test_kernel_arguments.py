@@ -8,10 +8,7 @@ import subprocess
 from collections import Counter
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import (
-    cmdline,
-    grub_dropin,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import cmdline
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -184,6 +181,6 @@ def merged_pair(first, second, ours, excludes):
 @SHELL
 @given(first=lines, second=lines, mine=ours)
 def test_the_shell_merges_as_python_does(dropin, first, second, mine):
-    dropin.write_text(grub_dropin.render(mine, EXCLUDES))
+    dropin.write_text(cmdline.grub_dropin(mine, EXCLUDES))
     expected = merged_pair(first, second, mine, EXCLUDES)
     assert sourced(first, second, dropin) == [" ".join(part) for part in expected]

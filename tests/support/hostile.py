@@ -25,8 +25,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import
     save_documents,
     saved_plans,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import decide
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import (
+    decide,
+    render_systemd,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.fleet import decide_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import PlannedHost
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import RouterSettings

@@ -11,12 +11,18 @@ automounts for the same path are taken out; originals are kept.
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import glob
 import os
+import struct
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..finding import ApiaryError, Finding, error
-from ..weights import mount_points, readahead
+from ..weights import readahead
+from ..weights.readahead import device_of, unescape
 from .file import keep_original, read, write
 from .types import Difference, Host, Resource
 
@@ -44,13 +50,13 @@ def name(resource: Resource) -> str:
 
 def inspect(host: Host, resource: Resource) -> Difference:
     path, unit = resource["path"], host.properties(resource["unit"])
-    actual = mount_points.Found(
-        mount_points.mounts_at(path),
+    actual = Found(
+        mounts_at(path),
         unit,
-        mount_points.readahead_of(path),
-        mount_points.wanted_by(resource["unit"], mount_points.UNITS),
+        readahead_of(path),
+        wanted_by(resource["unit"], UNITS),
     )
-    steps = mount_points.lines(resource, actual)
+    steps = lines(resource, actual)
     if unit.get("NeedDaemonReload") == "yes":
         host.reload_due = True
         steps.append("reload systemd")
@@ -68,7 +74,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     if action == "unmount":
         _unmount(host, path, unit)
         _forget(unit)
-        mount_points.reopen(path)
+        reopen(path)
         host.reload_due = True
         return
     stopped = host.marked(_due(resource))
@@ -81,7 +87,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         # First: a server that does not answer now may do so later.
         host.systemctl("enable", "--", unit)
         if action != "keep":
-            if mount_points.close(path):
+            if close(path):
                 message = "held files of its own, which the mount hides"
                 host.warn(Finding("WEIGHTS-HIDDEN", path, message))
             _mount(host, path, unit, resource["timeout_seconds"])
@@ -116,24 +122,24 @@ def _release(host: Host, resource: Resource) -> None:
     for unit in resource["automounts"]:
         host.systemctl("stop", "--", unit)
         _forget(unit)
-        _replace_text(host, os.path.join(mount_points.UNITS, unit), None)
+        _replace_text(host, os.path.join(UNITS, unit), None)
         host.reload_due = True
     text = read(FSTAB) if resource["fstab"] else None
     if text is not None:
-        _replace_text(host, FSTAB, mount_points.without(text, resource["path"]))
+        _replace_text(host, FSTAB, without(text, resource["path"]))
         host.reload_due = True
 
 
 def _forget(unit: str) -> None:
     """Remove the links that start a unit at boot; systemctl needs its file, which may be gone."""
-    for link in mount_points.wanted_by(unit, mount_points.UNITS):
+    for link in wanted_by(unit, UNITS):
         os.unlink(link)
 
 
 def _unmount(host: Host, path: str, unit: str) -> None:
     """Unmount all that lies at a mount point; refuse where it is in use."""
     host.systemctl("stop", "--", unit)
-    while mount_points.mounts_at(path):
+    while mounts_at(path):
         code, _out, err = host.run(["umount", path])
         if code:
             message = f"cannot be unmounted: {err.strip()}"
@@ -147,7 +153,7 @@ def _mount(host: Host, path: str, unit: str, timeout: int) -> None:
     deadline = time.monotonic() + timeout
     while True:
         state = host.properties(unit).get("ActiveState")
-        if state == "active" and mount_points.mounts_at(path):
+        if state == "active" and mounts_at(path):
             return
         if state == "failed" or time.monotonic() > deadline:
             break
@@ -177,3 +183,115 @@ def _read_ahead(path: str, kib: int) -> None:
 def _no_readahead(path: str, kib: int, failure: OSError) -> ApiaryError:
     message = f"cannot be set to {kib} KiB: {failure.strerror}"
     return error("WEIGHTS-READAHEAD", path, message)
+
+
+UNITS = "/etc/systemd/system"
+# <linux/fs.h>: FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_IMMUTABLE_FL, on 64-bit machines.
+GET_FLAGS, SET_FLAGS, IMMUTABLE = 0x80086601, 0x40086602, 0x10
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a host has at one mount point, before a step is taken."""
+
+    mounted: int
+    unit: dict[str, str] = field(default_factory=dict)
+    readahead_kib: int | None = None
+    links: tuple[str, ...] = ()
+
+
+def mounts_at(path: str, root: str = "/") -> int:
+    """Return how many mounts lie on each other at a path."""
+    with open(os.path.join(root, "proc/self/mountinfo"), encoding="utf-8") as stream:
+        rows = [line.split(" ") for line in stream]
+    return sum(len(words) > 4 and unescape(words[4]) == path for words in rows)
+
+
+def readahead_of(path: str, root: str = "/") -> int | None:
+    """Return the readahead of what is mounted at a path, in KiB."""
+    try:
+        device = device_of(path, root)
+        with open(
+            os.path.join(root, f"sys/class/bdi/{device}/read_ahead_kb"), encoding="ascii"
+        ) as stream:
+            return int(stream.read())
+    except (OSError, ValueError):
+        return None
+
+
+def wanted_by(unit: str, units: str) -> tuple[str, ...]:
+    """Return the links that start a unit at boot, also where its file is gone."""
+    folders = glob.glob(os.path.join(units, "*.wants")) + glob.glob(
+        os.path.join(units, "*.requires")
+    )
+    paths = (os.path.join(folder, unit) for folder in folders)
+    return tuple(sorted(path for path in paths if os.path.islink(path)))
+
+
+def lines(step: dict[str, Any], found: Found) -> list[str]:
+    """Return what a step has to do, a line each; none where all is as it should be."""
+    told = [f"take {step['path']} out of /etc/fstab"] if step["fstab"] else []
+    told += [f"remove {name}" for name in step["automounts"]]
+    why = f" ({'; '.join(step['reasons'])})" if step["reasons"] else ""
+    if step["action"] == "unmount":
+        told += [f"unmount {step['path']}"] if found.mounted else []
+        return told + ([f"disable {step['unit']}"] if found.links else [])
+    if step["action"] != "keep":
+        told.append(f"{step['action']} {step['path']}{why}")
+    if found.unit.get("UnitFileState") != "enabled":
+        told.append(f"enable {step['unit']}")
+    wanted = step["readahead_kib"]
+    if wanted is not None and (step["action"] != "keep" or found.readahead_kib != wanted):
+        told.append(f"read {wanted} KiB ahead on {step['path']}")
+    return told
+
+
+def close(path: str) -> bool:
+    """Close a directory on which nothing is mounted; return whether it held anything.
+
+    Nothing is written there by accident then, and it never looks like an empty model store.
+    """
+    os.makedirs(path, mode=0o755, exist_ok=True)
+    filled = bool(os.listdir(path))
+    set_immutable(path, False)
+    os.chmod(path, 0)
+    set_immutable(path, True)
+    return filled
+
+
+def reopen(path: str) -> None:
+    """Undo `close`; a directory that is empty goes."""
+    if not os.path.isdir(path):
+        return
+    set_immutable(path, False)
+    os.chmod(path, 0o755)  # noqa: S103 - an ordinary directory again
+    if not os.listdir(path):
+        os.rmdir(path)
+
+
+def set_immutable(path: str, wanted: bool) -> None:
+    """Set or clear a directory's immutable flag, on file systems that have it."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        flags = struct.unpack("l", fcntl.ioctl(handle, GET_FLAGS, struct.pack("l", 0)))[0]
+        changed = flags | IMMUTABLE if wanted else flags & ~IMMUTABLE
+        if changed != flags:
+            fcntl.ioctl(handle, SET_FLAGS, struct.pack("l", changed))
+    except OSError as failure:
+        # Not every file system has it, and not every container may; the mode remains.
+        if failure.errno not in (errno.ENOTTY, errno.EOPNOTSUPP, errno.EPERM, errno.ENOSYS):
+            raise
+    finally:
+        os.close(handle)
+
+
+def without(fstab: str, path: str) -> str:
+    """Return the text of /etc/fstab without the entries of a mount point."""
+
+    def holds(line: str) -> bool:
+        words = line.split()
+        if len(words) < 2 or words[0].startswith("#"):
+            return False
+        return (unescape(words[1]).rstrip("/") or "/") == path
+
+    return "".join(line for line in fstab.splitlines(keepends=True) if not holds(line))

@@ -16,7 +16,7 @@ from ..host.facts import command, serving_replicas
 from ..host.types import Check, CheckState
 from ..plan.check import parse_plan
 from ..plan.types import Plan
-from ..render.systemd import render_systemd
+from ..render.replicas import render_systemd
 
 _LISTENS: dict[bool | None, tuple[CheckState, str]] = {
     None: ("unknown", "no list of ports"),

@@ -19,7 +19,6 @@ from ..findings import Finding
 from ..host.facts import default_interface, package_manager, version
 from ..host.types import ConcernPlan
 from ..render import haproxy
-from ..render.files import RenderedFile, secret_reference
 from ..render.haproxy import (
     AUTHORITY,
     CONFIGURATION,
@@ -36,6 +35,7 @@ from ..render.haproxy import (
 )
 from ..render.keepalived import CONFIGURATION as KEEPALIVED
 from ..render.keepalived import PASSWORD, SECRET, VirtualAddress, password_file, render_keepalived
+from ..render.unit import RenderedFile, secret_reference
 from ..router.fleet import MissingHost, api_keys, decide_router
 from ..router.pools import PlannedHost
 from ..router.types import Router, RouterSettings

@@ -24,8 +24,8 @@ from ..plan.explain import summary
 from ..plan.nodes import Member, Place, check_nodes, node_of, nodes_of
 from ..plan.together import others_of, running_plans, tell_others
 from ..plan.types import Plan
-from ..render.files import RenderedFile
-from ..render.systemd import render_systemd
+from ..render.replicas import render_systemd
+from ..render.unit import RenderedFile
 from ..topology.host import from_evidence
 from ..topology.types import Topology
 

@@ -20,8 +20,17 @@ from typing import Any
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, has_errors
 from ..plan.types import Plan, Replica
-from .files import UNITS, RenderedFile, templates
-from .unit import digest, directory, plan_path, program, spec_file, unit_facts
+from .unit import (
+    UNITS,
+    RenderedFile,
+    digest,
+    directory,
+    plan_path,
+    program,
+    spec_file,
+    templates,
+    unit_facts,
+)
 
 FACTS = "serving/containers.yml"
 PROGRAMS = "/usr/libexec/apiary"

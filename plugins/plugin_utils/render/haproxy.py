@@ -21,7 +21,7 @@ from ..findings import error
 from ..host.program import sandbox, standalone
 from ..router.check import since
 from ..router.types import Pool, Router, RouterSettings
-from .files import UNITS, RenderedFile, secret_reference, templates
+from .unit import UNITS, RenderedFile, secret_reference, templates
 
 CONFIGURATION = "/etc/haproxy/haproxy.cfg"
 DIRECTORY = "/etc/haproxy/apiary"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..documents import knowledge
 from ..findings import error
-from .files import RenderedFile, secret_reference, templates
+from .unit import RenderedFile, secret_reference, templates
 
 CONFIGURATION = "/etc/keepalived/keepalived.conf"
 PASSWORD = "/etc/keepalived/apiary-password.conf"  # noqa: S105 - a file's name

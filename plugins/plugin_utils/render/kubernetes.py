@@ -23,7 +23,7 @@ from ..host.device_plugin.objects import objects, parse_memory, to_yaml
 from ..plan.replica import start_timeout
 from ..plan.types import Plan, Replica
 from .containers import is_pinned
-from .files import RenderedFile
+from .unit import RenderedFile
 
 GIB = 2**30
 _MADE = "# Made by `apiary render --target kubernetes`; changes made here are overwritten."

@@ -16,7 +16,7 @@ from ..evidence.types import Evidence
 from ..host.facts import package_manager, version
 from ..host.program import sandbox
 from ..host.types import ConcernPlan
-from ..render.files import templates
+from ..render.unit import templates
 from .plan import telemetry_plan
 from .programs import dashboards
 from .promql import configuration

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ..documents import YAML_LOADER
-from ..render.files import templates
+from ..render.unit import templates
 
 # What a host's series carry.
 HOST = ("host", "rack", "failure_domain")

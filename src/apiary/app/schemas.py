@@ -23,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import LaunchSpec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import LaunchSpec
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import Report
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import Rollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Router

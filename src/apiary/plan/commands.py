@@ -30,7 +30,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.kubernetes 
     KubernetesOptions,
     render_kubernetes,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from apiary.app.inputs import (
     json_option,

@@ -22,8 +22,8 @@ from ansible_collections.apiary.instinct.plugins.module_utils.router.haproxy imp
     kept_state,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import haproxy as rendering
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import RenderedFile
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import engines_map
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import RenderedFile
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import renumbered
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Pool,

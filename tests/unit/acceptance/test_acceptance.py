@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Settings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import Check, ConcernPlan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from support.demo import demo_plan
 from support.topology.simulated import simulated_evidence

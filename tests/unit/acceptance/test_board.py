@@ -14,7 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.accept 
     to_measure,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Settings
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from support.demo import demo_plan
 from support.topology.simulated import simulated_evidence

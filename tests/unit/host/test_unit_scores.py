@@ -25,8 +25,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.program impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import (
     render_router_host,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import closed
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import (
+    closed,
+    render_systemd,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Router,
     RouterSettings,

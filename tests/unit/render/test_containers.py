@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers 
     engine_findings,
     review,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from support.demo import demo_plan
 from support.host.containers import container_plan, exec_words, with_replica

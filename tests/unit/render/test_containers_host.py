@@ -21,8 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.containers 
     container_files,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import backoff, container
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import (
+    Context,
     read_spec,
     replica_error,
 )

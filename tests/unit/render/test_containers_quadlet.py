@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

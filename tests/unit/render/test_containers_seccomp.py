@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from support.host.containers import container_plan
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.files import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import (
     environment_file,
     quote,
     quote_argument,

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache.mounts import (
     units_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from support.demo import demo_plan
 from support.host.containers import container_plan

@@ -21,8 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas im
     decide,
     decide_absent,
     opened,
+    render_systemd,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
 
 from support.demo import demo_plan
 from support.host.containers import container_plan

@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import sources
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node, Plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from support.demo import demo_plan
 

@@ -11,7 +11,6 @@ import sys
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.apiary.instinct.plugins.module_utils.resources import file, mount, types
-from ansible_collections.apiary.instinct.plugins.module_utils.weights import mount_points
 from ansible_collections.apiary.instinct.plugins.modules import converge
 
 from support.effects import watched
@@ -77,9 +76,9 @@ def world(tmp_path, monkeypatch):
         lambda module, argv, **_options: made.run_command(module, argv),
     )
     monkeypatch.setattr(types, "DUE", str(tmp_path / "due"))
-    monkeypatch.setattr(mount_points, "mounts_at", lambda path: made.mounted)
+    monkeypatch.setattr(mount, "mounts_at", lambda path: made.mounted)
     monkeypatch.setattr(
-        mount_points, "readahead_of", lambda path: made.readahead if made.mounted else None
+        mount, "readahead_of", lambda path: made.readahead if made.mounted else None
     )
     monkeypatch.setattr(mount.readahead, "device_of", lambda path: "0:50")
 
@@ -88,12 +87,12 @@ def world(tmp_path, monkeypatch):
 
     monkeypatch.setattr(mount.readahead, "set_readahead", set_readahead)
     monkeypatch.setattr(mount, "FSTAB", str(tmp_path / "fstab"))
-    monkeypatch.setattr(mount_points, "UNITS", str(tmp_path / "units"))
+    monkeypatch.setattr(mount, "UNITS", str(tmp_path / "units"))
     monkeypatch.setattr(file, "ORIGINALS", str(tmp_path / "originals"))
     (tmp_path / "units").mkdir()
     yield made
     if os.path.isdir(made.path):
-        mount_points.reopen(made.path)
+        mount.reopen(made.path)
 
 
 def step(world, action="mount", **more):
@@ -256,7 +255,7 @@ def test_a_changed_unit_is_loaded(world, capsys):
 )
 def test_only_entries_of_the_path_leave_fstab(line, stays):
     other = "UUID=1 / ext4\n"
-    found = mount_points.without(f"{line}\n{other}", "/srv/models")
+    found = mount.without(f"{line}\n{other}", "/srv/models")
     assert found == (f"{line}\n{other}" if stays else other)
 
 

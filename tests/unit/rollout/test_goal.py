@@ -9,8 +9,10 @@ import dataclasses
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import decide
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.systemd import render_systemd
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import (
+    decide,
+    render_systemd,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.goal import (
     chosen_plan,
     goal_of_plan,

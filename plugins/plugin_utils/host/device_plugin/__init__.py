@@ -19,7 +19,7 @@ from ...topology.types import Topology
 from .. import resources
 from ..facts import unknown
 from ..types import HostFile, LiveSetting, Skipped
-from . import embedded
+from . import kubelet
 from .kubelet import manager_settings
 from .node import (
     Node,
@@ -56,7 +56,7 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
     wanted: dict[str, Any] = {}
     if not settings.kubelet_enabled:
         skipped.append(Skipped("kubelet", "device_plugin_kubelet_enabled is false"))
-    elif node.distribution in embedded.facts()["others"] and settings.state == "absent":
+    elif node.distribution in kubelet.facts()["others"] and settings.state == "absent":
         skipped.append(Skipped("kubelet", f"{node.distribution} configures its own kubelet"))
     elif settings.state == "present":
         wanted, found = _wanted(settings, node, host, evidence)
@@ -72,7 +72,7 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
     if managed:
         for one in _kubelet_files(settings, node, wanted, evidence):
             # Without its very text a file of others can't be written anew.
-            ours = one.path in (drop_in_path(), embedded.path(node))
+            ours = one.path in (drop_in_path(), kubelet.path(node))
             why = None if ours else unknown(evidence, one.path)
             if why:
                 findings.append(_unknown(evidence.host, one.path, why, wanted, node))
@@ -148,7 +148,7 @@ def _wanted(
     else:
         refused = ()
     if node.distribution:
-        return wanted, [*embedded.findings(node, wanted, evidence), *refused]
+        return wanted, [*kubelet.findings(node, wanted, evidence), *refused]
     findings = []
     flags = [
         word for word in node.arguments or () if word.partition("=")[0] in facts["flags"]["names"]
@@ -224,7 +224,7 @@ def _kubelet_files(
     argument = f"--config-dir={directory}"
     present = settings.state == "present"
     if node.distribution:
-        yield embedded.settings_file(node, wanted, _HEADER)
+        yield kubelet.settings_file(node, wanted, _HEADER)
         return
     if present and not reads_settings(node):
         return  # it has them already

@@ -18,7 +18,7 @@ from ...evidence.types import Evidence
 from ...findings import Finding, error
 from .. import facts
 from ..types import HostFile
-from . import cmdline, grub_dropin
+from . import cmdline
 from .machine import DROP_IN, RECORD
 
 DEFAULTS = "/etc/default/grub"
@@ -142,7 +142,7 @@ def lacking(line: Sequence[str], wanted: Wanted) -> bool:
 
 def _dropin(evidence: Evidence, loader: Mapping[str, Any], wanted: Wanted) -> BootPlan:
     before = evidence.files.get(DROP_IN)
-    content = grub_dropin.render(wanted.ours, wanted.excludes) if wanted.ours else None
+    content = cmdline.grub_dropin(wanted.ours, wanted.excludes) if wanted.ours else None
     booted = entries(evidence)
     later = sorted(
         path

@@ -5,14 +5,18 @@
 """The kernel command line as words: read, asked, merged, and given back as it was.
 
 Pure and without order of its own: words of others keep their places, ours stand at the end, before
-a `--`, after which the kernel passes everything to init.
+a `--`, after which the kernel passes everything to init. The file in /etc/default/grub.d merges the
+same way when grub-mkconfig sources it, so that what the operator, the cloud image or a package sets
+in the same variables later is kept, too.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ...documents import knowledge
 
@@ -176,3 +180,18 @@ def recorded(words: Sequence[str], ours: Sequence[str], excludes: Sequence[str])
     """Return what merging ours into a command line adds to it and takes from it."""
     added = tuple(one for one in ours if not has(words, one))
     return Record(added, contradictions(words, ours, excludes))
+
+
+_WORDS = "@words@\n"  # the line that ours take the place of
+
+
+def grub_dropin(ours: Sequence[str], excludes: Sequence[str]) -> str:
+    """Return the drop-in's text for our words, those that contradict them, and list arguments."""
+    exclude = ["{}={}".format(*parts(word)) for word in excludes]
+    lists = knowledge("host/tuning.yml")["list_arguments"]["names"]
+    words = {"lists": lists, "excluded": exclude, "ours": ours}
+    settings = "".join(
+        f"  apiary_{name}={shlex.quote(' '.join(each))} \\\n" for name, each in words.items()
+    )
+    text = Path(__file__).with_name("grub_dropin.cfg").read_text(encoding="utf-8")
+    return text.replace(_WORDS, settings)

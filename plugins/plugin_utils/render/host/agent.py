@@ -15,8 +15,7 @@ import socket
 import threading
 import time
 
-from .context import Context
-from .spec import replica_error
+from .context import Context, replica_error
 
 
 class Agent:

@@ -21,8 +21,7 @@ from collections.abc import Callable
 from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
 from .context import Context
-from .ending import RECORD
-from .progress import duration, has_read_weights
+from .progress import RECORD, duration, has_read_weights
 
 
 def pause_seconds(context: Context, failed: int) -> float:

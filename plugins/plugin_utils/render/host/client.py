@@ -14,8 +14,7 @@ import threading
 from typing import Any, NamedTuple
 
 from ....module_utils.finding import ApiaryError
-from .context import Context, Event
-from .spec import replica_error
+from .context import Context, Event, replica_error
 
 
 class Answer(NamedTuple):

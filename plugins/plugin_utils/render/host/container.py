@@ -29,9 +29,8 @@ from collections.abc import Iterator
 from ....module_utils.finding import ApiaryError
 from ....module_utils.kfd import read
 from . import backoff, preflight
-from .context import Context
+from .context import Context, LaunchSpec, read_life, read_spec, replica_error
 from .gpus import present
-from .spec import LaunchSpec, read_life, read_spec, replica_error
 
 # Transient: systemd tries again, since udev, the driver or an image may come late.
 REFUSED = 75

@@ -17,9 +17,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from ....module_utils.kfd import read
-from .context import Context
+from .context import Context, replica_error
 from .output import Journal, Pump
-from .spec import replica_error
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -10,7 +10,7 @@ import errno
 import os
 
 from ....module_utils.kfd import FUNCTIONS, KFD, KfdGpu, listing, read, served_gpus
-from .spec import replica_error
+from .context import replica_error
 
 
 def gpus_of_host(root: str = "/") -> dict[str, KfdGpu]:

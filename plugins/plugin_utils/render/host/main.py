@@ -18,8 +18,7 @@ from typing import Any
 
 from ....module_utils.finding import ApiaryError
 from . import backoff, preflight
-from .context import Context
-from .spec import LaunchSpec, StoppedError, read_life, read_spec
+from .context import Context, LaunchSpec, StoppedError, read_life, read_spec
 from .supervise import Supervisor
 
 

@@ -21,8 +21,7 @@ from typing import Any
 from ....module_utils.finding import ApiaryError, Finding
 from ....module_utils.kfd import read
 from . import gpus
-from .context import Context
-from .spec import replica_error
+from .context import Context, replica_error
 
 
 def inside(context: Context) -> tuple[Callable[[Context], object], ...]:

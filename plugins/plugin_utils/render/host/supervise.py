@@ -14,8 +14,7 @@ from ....module_utils.finding import ApiaryError
 from . import backoff, gpus, preflight
 from .agent import Agent
 from .client import Client, Prober, ask_alone, wrong_answer
-from .context import Context, Event
-from .ending import Ending
+from .context import Context, Event, StoppedError, replica_error
 from .engine import (
     Engine,
     adopt_orphans,
@@ -25,8 +24,7 @@ from .engine import (
     tls_arguments,
 )
 from .output import VARIABLES
-from .progress import Hang, Phases, drains_itself, duration, overdue
-from .spec import StoppedError, replica_error
+from .progress import Ending, Hang, Phases, drains_itself, duration, overdue
 
 TICK_SECONDS = 1.0
 KILL_SECONDS = 10

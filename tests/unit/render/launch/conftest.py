@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import unit
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import Context
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import LaunchSpec
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import (
+    Context,
+    LaunchSpec,
+)
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 KFD = "sys/class/kfd/kfd/topology/nodes"

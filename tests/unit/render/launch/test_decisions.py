@@ -17,6 +17,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.client
     Load,
     read_load,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import (
+    replica_error,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.progress import (
     Hang,
     Phases,
@@ -25,7 +28,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.progre
     has_read_weights,
     overdue,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import replica_error
 from hypothesis import given
 from hypothesis import strategies as st
 

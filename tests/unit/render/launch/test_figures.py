@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.ending import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.progress import (
     Figures,
     planned,
 )

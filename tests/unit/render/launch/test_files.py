@@ -14,9 +14,7 @@ from dataclasses import asdict
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import unit
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import (
-    read_spec,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import read_spec
 
 from .conftest import spec
 

@@ -16,7 +16,9 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.finding import ApiaryError
 from ansible_collections.apiary.instinct.plugins.module_utils.weights import check, manifest, store
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host import preflight
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.spec import StoppedError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.context import (
+    StoppedError,
+)
 
 from .conftest import GPUS, UNIT, alive
 
