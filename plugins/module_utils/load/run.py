@@ -35,9 +35,8 @@ from ..evidence.sensors import cards, readings
 # So that they are in Ansible's archive.
 from . import client as _client  # noqa: F401  # pylint: disable=unused-import
 from . import mock as _mock  # noqa: F401  # pylint: disable=unused-import
-from .inspection import inspect_engines
 from .processes import Children, cpu_seconds, cpu_within
-from .scrape import Sampler, ask, exported, gauges, metrics_text
+from .scrape import Sampler, ask, exported, gauges, inspect_engines, metrics_text
 
 SCHEMA = "apiary.bench-raw/v1"
 # A directory, or Ansible's archive of this module; `python -m load.client` reads either.

@@ -5,11 +5,8 @@
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.replicas import (
-    absent,
-    unit_files,
-    units,
-)
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas import unit_files, units
+from ansible_collections.apiary.instinct.plugins.module_utils.resources import replicas
 
 SERVICES = ["apiary-x-0.service", "apiary-x-1.service"]
 PATTERN = r"apiary-x-[0-9]+\.service"
@@ -245,7 +242,7 @@ def test_all_of_a_deployment_is_found_and_nothing_of_others(tmp_path):
         "usr/libexec/apiary/launch",
         "usr/libexec/apiary/weights-check",
     )
-    found = absent.remains_of(str(tmp_path), "x", caches=False)
+    found = replicas.remains_of(str(tmp_path), "x", caches=False)
     assert found.units == ["apiary-x-0.service", "apiary-x-1.service", "apiary-x.target"]
     relative = [path[len(str(tmp_path)) + 1 :] for path in found.paths]
     assert relative == [
@@ -255,7 +252,7 @@ def test_all_of_a_deployment_is_found_and_nothing_of_others(tmp_path):
         "etc/apiary/x",
         "var/lib/apiary/releases/x",
     ]
-    with_caches = absent.remains_of(str(tmp_path), "x", caches=True).paths
+    with_caches = replicas.remains_of(str(tmp_path), "x", caches=True).paths
     assert set(with_caches) - set(found.paths) == {str(tmp_path / "var/cache/apiary-x-0")}
 
 
@@ -263,7 +260,7 @@ def test_the_last_deployment_takes_the_supervisor_along(tmp_path):
     grow(tmp_path, "etc/systemd/system/apiary-x-0.service", "etc/systemd/system/apiary.slice")
     grow(tmp_path, "usr/libexec/apiary/launch", "usr/libexec/apiary/weights-check")
     grow(tmp_path, "usr/libexec/apiary/container", "usr/libexec/apiary/seccomp.json")
-    found = absent.remains_of(str(tmp_path), "x", caches=False).paths
+    found = replicas.remains_of(str(tmp_path), "x", caches=False).paths
     for name in ("launch", "container", "seccomp.json"):
         assert str(tmp_path / "usr/libexec/apiary" / name) in found
     assert str(tmp_path / "etc/systemd/system/apiary.slice") in found
@@ -272,13 +269,13 @@ def test_the_last_deployment_takes_the_supervisor_along(tmp_path):
 
 def test_caches_that_stay_are_closed_to_the_next_owner_of_their_number(tmp_path, monkeypatch):
     grow(tmp_path, "var/cache/apiary-x-0/home/kernel", "var/cache/apiary-xy-0/home/kernel")
-    assert absent.remains_of(str(tmp_path), "x", caches=False).kept == ()
-    monkeypatch.setattr(absent.os, "getuid", lambda: 4711)
-    kept = absent.remains_of(str(tmp_path), "x", caches=False).kept
+    assert replicas.remains_of(str(tmp_path), "x", caches=False).kept == ()
+    monkeypatch.setattr(replicas.os, "getuid", lambda: 4711)
+    kept = replicas.remains_of(str(tmp_path), "x", caches=False).kept
     assert kept == (str(tmp_path / "var/cache/apiary-x-0"),)
-    assert absent.remains_of(str(tmp_path), "x", caches=True).kept == ()
+    assert replicas.remains_of(str(tmp_path), "x", caches=True).kept == ()
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path):
-    remains = absent.remains_of(str(tmp_path), "x", caches=True)
+    remains = replicas.remains_of(str(tmp_path), "x", caches=True)
     assert (remains.units, remains.paths) == ([], [])
