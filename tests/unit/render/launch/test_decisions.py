@@ -130,7 +130,8 @@ def test_every_refusal_of_the_code_has_a_status(life):
         for code in re.findall(r'"(REPLICA-[A-Z-]+)"', path.read_text())
     }
     # Of a replica that goes on serving.
-    warnings = {"REPLICA-DRAIN-CUT", *(f"REPLICA-PREDICTION-{what}" for what in PREDICTED)}
+    warnings = {"REPLICA-DRAIN-CUT", "REPLICA-GPU-SHARE"}
+    warnings |= {f"REPLICA-PREDICTION-{what}" for what in PREDICTED}
     assert raised - set(life["refusals"]["entries"]) == warnings
 
 
