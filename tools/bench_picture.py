@@ -15,11 +15,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Bench,
     Requested,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
-    slo,
-    workload,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
+from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import slo
 from browser.chromium import browser
 
 from apiary.bench.report.page import page

@@ -27,16 +27,14 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/lab")]
 
 def topology(to: Path) -> None:
     """Draw an invented host, as its tools print it, with the demo's two replicas."""
-    from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
-        architecture_of,
-        build_plan,
-    )
+    from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
     from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
         from_evidence,
     )
 
     from apiary.host.pictures import topology_svg
     from support.demo import demo_deployment
+    from support.planned import build_plan
     from support.printers import machine as printers
 
     host = from_evidence(printers.bundle(printers.mesh()))

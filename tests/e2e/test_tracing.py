@@ -29,12 +29,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import build_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     RouterSettings,
     RouterTracing,
 )
 
+from support.planned import build_plan
 from support.replicas import Client
 from support.router.haproxy import HAProxy, free_ports, pool_of
 from support.scenario import QUICK

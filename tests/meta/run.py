@@ -33,9 +33,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
     architecture,
     known_names,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.families import (  # noqa: E402
-    known_types,
-)
 
 from support.model_zoo import GOLDEN, TOLERANCE, UNLIKE, real_configs  # noqa: E402
 
@@ -83,7 +80,10 @@ def counted() -> dict[str, dict]:
     configs = {
         name: knowledge(f"models/{name.replace('/', '--')}.yml")["config"] for name in known_names()
     }
-    request = {"types": known_types(), "configs": {**configs, **real_configs()}}
+    request = {
+        "types": sorted(knowledge("models/families.yml")["families"]),
+        "configs": {**configs, **real_configs()},
+    }
     done = subprocess.run(
         [environment(), Path(__file__).with_name("inside.py")],
         input=json.dumps(request),
