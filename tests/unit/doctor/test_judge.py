@@ -38,7 +38,6 @@ RIGHT = Controller(
     keys=("/h/.ssh/id_ed25519",),
     open_keys=(),
     open_files=1024,
-    memory_megabytes=4000,
     now=1_800_000_000.0,
 )
 ROOM = Artifacts("artifacts", True, 50_000)
@@ -61,7 +60,6 @@ def test_a_right_machine_is_right():
 @pytest.mark.parametrize(
     ("changes", "room", "code", "severity", "said"),
     [
-        ({"version": "3.9.2"}, {}, "DOCTOR-PYTHON", "error", "python3.11 -m venv"),
         (ansible(version="2.18.3"), {}, "DOCTOR-ANSIBLE", "error", "pip install ."),
         (
             ansible(version=None, refused="No module named 'ansible'"),
@@ -123,7 +121,6 @@ def test_a_right_machine_is_right():
         ({"ssh": None}, {}, "DOCTOR-SSH", "error", "openssh-client"),
         ({"open_keys": ("/h/k",)}, {}, "DOCTOR-KEY-OPEN", "warning", "chmod 600 /h/k"),
         ({"open_files": 80}, {}, "DOCTOR-OPEN-FILES", "warning", "ulimit -n"),
-        ({"memory_megabytes": 200}, {}, "DOCTOR-MEMORY", "warning", "ANSIBLE_FORKS=3"),
         ({"now": 1_000_000_000.0}, {}, "DOCTOR-CLOCK", "error", "timedatectl set-ntp"),
         ({}, {"writable": False}, "DOCTOR-ARTIFACTS", "error", "chown"),
         ({}, {"writable": False, "directory": False}, "DOCTOR-ARTIFACTS", "error", "chown"),

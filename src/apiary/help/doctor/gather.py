@@ -74,7 +74,6 @@ def inspect_controller(ansible: AnsibleFacts, keys: Iterable[str] = ()) -> Contr
         keys=tuple(name for name in private if name not in shared),
         open_keys=tuple(shared),
         open_files=None if soft == resource.RLIM_INFINITY else soft,
-        memory_megabytes=_memory(),
         now=time.time(),
     )
 
@@ -111,15 +110,6 @@ def _agent() -> int | None:
     if done.returncode == 0:
         return len(done.stdout.splitlines())
     return 0 if done.returncode == 1 else None  # 2: nobody answers, ssh-add(1)
-
-
-def _memory() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    matches = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(matches[0]) // 1024 if matches else None
 
 
 def inspect_artifacts(path: str) -> Artifacts:

@@ -44,7 +44,7 @@ def judge_controller(
     when = datetime.datetime.fromtimestamp(seen.now, datetime.UTC)
     locale = "Ansible refuses it" if _of_locale(ansible) else "UTF-8"
     checks = [
-        check("controller", "Python", f"{seen.version} ({seen.python})", _python(seen, limits)),
+        check("controller", "Python", f"{seen.version} ({seen.python})"),
         check("controller", "locale", locale, _locale(ansible)),
         # A locale that it refuses has a finding of its own.
         Check("controller", "Ansible", "skipped", version)
@@ -55,7 +55,6 @@ def judge_controller(
         check("controller", "SSH client", seen.ssh or "not found", _ssh(seen)),
         check("controller", "SSH keys", _keys_said(seen), _keys(seen)),
         _open_files(seen, limits["open_files"]),
-        _memory(seen, limits["memory"]),
         check("controller", "clock", f"{when:%Y-%m-%d %H:%M} UTC", _clock(when, limits["clock"])),
     ]
     if artifacts is not None:
@@ -65,17 +64,6 @@ def judge_controller(
             check("controller", "artifacts", reported, _room(artifacts, hosts, limits["disk"]))
         )
     return tuple(checks)
-
-
-def _python(seen: Controller, limits: Known) -> Iterator[Finding]:
-    least = limits["python"]["minimum"]
-    if numbers(seen.version) < numbers(least):
-        yield Finding(
-            "DOCTOR-PYTHON",
-            HERE,
-            f"Python {seen.version} is older than {least}, which ansible-core needs here",
-            least=least,
-        )
 
 
 def _of_locale(ansible: AnsibleFacts) -> bool:
@@ -201,27 +189,6 @@ def _open_files(seen: Controller, limits: Known) -> Check:
         )
     limit = "no limit" if seen.open_files is None else str(seen.open_files)
     return check("controller", "open files", f"{limit}, {forks} forks", findings)
-
-
-def _memory(seen: Controller, limits: Known) -> Check:
-    forks = seen.ansible.forks
-    need = limits["base_megabytes"] + limits["each_fork_megabytes"] * forks
-    if seen.memory_megabytes is None:
-        return Check("controller", "memory", "skipped", "unknown")
-    findings = []
-    if seen.memory_megabytes < need:
-        fewer = max(
-            1, (seen.memory_megabytes - limits["base_megabytes"]) // limits["each_fork_megabytes"]
-        )
-        findings.append(
-            Finding(
-                "DOCTOR-MEMORY",
-                HERE,
-                f"{seen.memory_megabytes} MB are free, and {forks} forks take {need} MB",
-                fewer=fewer,
-            )
-        )
-    return check("controller", "memory", f"{seen.memory_megabytes} MB free", findings)
 
 
 def _room(artifacts: Artifacts, hosts: int, limits: Known) -> Iterator[Finding]:

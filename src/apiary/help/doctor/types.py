@@ -78,7 +78,6 @@ class Controller:
     keys: tuple[str, ...]
     open_keys: tuple[str, ...]
     open_files: int | None
-    memory_megabytes: int | None
     now: float
 
 
