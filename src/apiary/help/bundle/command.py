@@ -31,7 +31,6 @@ from apiary.help.bundle.sources import (
     of_artifacts,
     of_inventory,
     put,
-    rendered,
     safe,
     saved_hosts,
 )
@@ -137,7 +136,6 @@ def collect(options: Options, work: Path, step: Steps) -> tuple[SupportBundle, d
     matches: list[Raw | LeftOut | BundleHost] = [
         *of_artifacts(directory, folders),
         *of_inventory(options.sources),
-        *rendered(folders, raw),
         *_of_controller(options, raw, step),
     ]
     if options.sources and not options.offline:

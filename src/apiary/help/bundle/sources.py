@@ -23,7 +23,6 @@ from apiary.help.bundle.types import BundleHost, LeftOut, Options, Raw
 # Runs and waves that are told of; older ones are the ledger's.
 NEWEST_RUNS = 3
 DEEPEST = 5
-_PROGRAM = "/usr/libexec/"
 NOT_LISTED = "is not on the list of documents that have no secrets"
 
 
@@ -83,29 +82,6 @@ def of_inventory(sources: Sequence[str]) -> Iterator[Raw]:
             for name in ("group_vars", "host_vars"):
                 yield from walk(path.parent / name, f"inventory/{name}", "inventory")
             yield Raw(str(path), f"inventory/{path.name}", "inventory")
-
-
-def rendered(folders: Mapping[str, Path], work: Path) -> Iterator[Raw | LeftOut]:
-    """Yield the units that each kept plan gives, to be held against those of the host."""
-    for host, folder in folders.items():
-        names: set[str] = set()  # plan.json beside the deployments' directories is one of theirs
-        for path in sorted((*folder.glob("*/plan.json"), *folder.glob("plan.json"))):
-            target = f"hosts/{host}/rendered"
-            try:
-                plan = parse_plan(path.read_text(encoding="utf-8"), str(path))
-                files = render_systemd(plan)
-            except (ApiaryError, ValueError, OSError) as failure:
-                reported = str(failure).splitlines()[0]
-                yield LeftOut(f"{target} of {path.name}", f"cannot be rendered: {reported}")
-                continue
-            if plan.deployment.name in names:
-                continue
-            names.add(plan.deployment.name)
-            for item in files:
-                if item.path.startswith(_PROGRAM):
-                    continue  # the supervisor's own code: the version says it
-                inside = f"{plan.deployment.name}/{item.path.lstrip('/')}"
-                yield put(work, f"{target}/{inside}", item.content, "rendered")
 
 
 def put(work: Path, target: str, text: str, source: str) -> Raw:
