@@ -193,48 +193,6 @@ def test_a_benchmark_s_directory_is_its_result(files, capsys):
     assert findings(capsys) == ["FILE-UNREADABLE"]
 
 
-def changed(document, **fields):
-    """A result whose valid levels have other numbers."""
-    return replace(
-        document,
-        levels=tuple(
-            replace(one, measured=replace(one.measured, **fields))
-            if fields
-            else replace(one, measured=None)
-            for one in document.levels
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"request_rate": -1.0},
-        {"output_token_rate": float("nan")},
-        {"goodput": float("inf")},
-        {},
-    ],
-)
-def test_numbers_that_no_benchmark_writes_are_refused_with_the_file(files, capsys, change):
-    Path("bad.json").write_text(dumps(changed(bench(steps=STEPS), **change)))
-    assert main(["report", "bad.json", "--json"]) == 1
-    (finding,) = json.loads(capsys.readouterr().err)["findings"]
-    assert (finding["code"], finding["subject"]) == ("REPORT-IMPOSSIBLE", "bad.json")
-
-
-def test_a_rate_that_no_level_gave_is_refused(files, capsys):
-    made = bench(steps=STEPS)
-    for name, document in {
-        "none.json": replace(made, levels=made.levels[-1:]),
-        "below.json": replace(
-            made, searches=(replace(made.searches[0], request_rate=Interval(3, -2.0)),)
-        ),
-    }.items():
-        Path(name).write_text(dumps(document))
-        assert main(["capacity", name, "--rate", "9", "--json"]) == 1
-        assert findings(capsys) == ["REPORT-IMPOSSIBLE"]
-
-
 def test_compare_says_no_difference(files, capsys):
     assert main(["compare", "dp2.json", "--with", "dp2.json"]) == 0
     out = capsys.readouterr().out

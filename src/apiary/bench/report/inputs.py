@@ -5,17 +5,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.proof import counts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
-    to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Kind, Tune
@@ -54,7 +51,6 @@ def load_results(names: Iterable[str]) -> Results:
             matches += _of_tuning(tunings[-1], Path(name).parent)
         elif schema == Bench.SCHEMA:
             bench = from_document(Bench, data, name)
-            _possible(bench, name)
             if bench not in matches:  # given twice it is no second measurement
                 matches.append(bench)
         else:
@@ -68,40 +64,6 @@ def load_results(names: Iterable[str]) -> Results:
     if empty is not None or not matches:
         raise error("REPORT-EMPTY", empty or ", ".join(listed), "no level was measured")
     return Results(tuple(matches), tunings[0] if len(listed) == len(tunings) == 1 else None)
-
-
-def _possible(bench: Bench, name: str) -> None:
-    """Refuse what no benchmark writes, with REPORT-IMPOSSIBLE: a file was changed by hand."""
-    for place, level in enumerate(bench.levels):
-        wrong = level.valid and level.measured is None
-        problem = "counts and has no numbers" if wrong else _negative(to_document(level.measured))
-        if problem:
-            _refuse(name, f"levels[{place}] {problem}")
-    counting = {level.load.workload.name for level in bench.levels if counts(level)}
-    for item in bench.searches:
-        rate = item.request_rate
-        if item.best is not None and item.workload not in counting:
-            _refuse(name, f"found has a rate of {item.workload}, of which no level counts")
-        if (rate is not None and not 0 <= rate.mean < math.inf) or _negative(to_document(item)):
-            _refuse(name, f"found of {item.workload} has a rate that none can be")
-
-
-def _negative(data: Any) -> str:
-    """Return which number of a level is below zero or none at all, empty where each is one."""
-    if not isinstance(data, Mapping):
-        return ""
-    for key, value in data.items():
-        inner = _negative(value)
-        if inner:
-            return inner
-        # The lower end of an interval is arithmetic, not a measurement.
-        if isinstance(value, float | int) and key != "low" and not 0 <= value < math.inf:
-            return f"has {key} {value}"
-    return ""
-
-
-def _refuse(name: str, problem: str) -> None:
-    raise error("REPORT-IMPOSSIBLE", name, problem)
 
 
 def _json_of(name: str) -> Any:

@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import FLEET
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import parse_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 
 from apiary.app.runner import run_playbook
 from apiary.help.bundle.types import BundleHost, LeftOut, Options, Raw
