@@ -28,7 +28,6 @@ from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.batches import room_for
 from ..plugin_utils.rollout.events import EVENTS, Event, deployment_of, progress_of, server_of
-from ..plugin_utils.rollout.goal import Goal, chosen_plan, goal_of_plan, goal_of_release
 from ..plugin_utils.rollout.plan import BACK, compare_answers, plan_rollout, summary
 from ..plugin_utils.rollout.progress import lost, note, outcome_word
 from ..plugin_utils.rollout.read import situation_of, slots_of
@@ -39,6 +38,7 @@ from ..plugin_utils.rollout.routers import (
     read_answers,
     servers_elsewhere,
 )
+from ..plugin_utils.rollout.steps import Goal, chosen_plan, goal_of_plan, goal_of_release
 from ..plugin_utils.rollout.types import HostSteps, Settings, Situation
 from ..plugin_utils.run_owner import controller, is_dead, owner, show_alive
 

@@ -37,8 +37,7 @@ from ..plugin_utils.rollout.events import server_of
 from ..plugin_utils.run_owner import is_dead, owner, show_alive
 from ..plugin_utils.tune import assign, candidates, request, saved, steps, trial
 from ..plugin_utils.tune.host import TUNING, prepare, scope
-from ..plugin_utils.tune.summary import summary
-from ..plugin_utils.tune.variables import shown, variables_of, winner_of
+from ..plugin_utils.tune.summary import shown, summary, variables_of, winner_of
 
 DISPLAY = Display()
 # What playbooks register: of the steps host, begin, next, and of those of a trial.

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Requested, Workload
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 

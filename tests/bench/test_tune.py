@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (

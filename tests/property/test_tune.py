@@ -12,10 +12,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, steps, trials
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import tuned_variables
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.variables import (
-    tuned_variables,
-)
 from hypothesis import assume, given
 from hypothesis import strategies as st
 

@@ -6,20 +6,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from ...module_utils.replicas.smoke import certificate
+from ..documents import knowledge
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, from_host, has_errors
+from ..host.facts import command, serving_replicas
 from ..host.types import Check, ConcernPlan
+from ..render.unit import directory
 from ..topology.host import evidence_of, from_evidence
 from ..topology.types import Topology
 from . import board, drift, hardware, measured, replicas
-from .excerpts import excerpts
-from .request import request
-from .types import Acceptance, Measured, Requested, Settings
+from .replicas import plans
+from .types import Acceptance, Excerpt, Measured, Requested, Settings, Test
 
 _NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
 _NO_PLANS: Mapping[str, ConcernPlan] = MappingProxyType({})
@@ -93,3 +98,190 @@ def _topology(evidence: Evidence) -> tuple[Topology | None, tuple[Finding, ...]]
         return from_evidence(evidence), ()
     except ApiaryError as refusal:
         return None, refusal.findings
+
+
+_WEIGHTS = "/etc/apiary/weights.json"
+
+
+def request(evidence: Evidence, topology: Topology | None, settings: Settings) -> Requested:
+    """Return what to measure on a host: its replicas always, the rest where it is asked for.
+
+    GPU programs are refused while anything serves on the host, reading unless it is allowed.
+    ``topology`` is None where the evidence makes none; then no GPU program can be started.
+    """
+    serving = serving_replicas(evidence)
+    refused: list[Finding] = []
+    runs: tuple[dict[str, Any], ...] = ()
+    if settings.tests and serving:
+        refused.append(_busy(evidence.host, ", ".join(settings.tests), serving))
+    elif settings.tests and topology is not None:
+        runs = tuple(run for test in settings.tests for run in _runs(test, topology))
+    reading = None
+    if settings.nfs_throughput and serving and not settings.nfs_while_serving:
+        refused.append(_busy(evidence.host, "nfs", serving))
+    elif settings.nfs_throughput:
+        reading = _reading(evidence)
+    return Requested(
+        tuple(_health(evidence)),
+        reading,
+        runs,
+        settings.tests_seconds,
+        knowledge("host/workloads.yml")["vram"]["bytes"],
+        tuple(refused),
+    )
+
+
+def _busy(host: str, what: str, serving: tuple[str, ...]) -> Finding:
+    allow = ", or set acceptance_nfs_while_serving" if what == "nfs" else ""
+    return Finding(
+        "ACCEPT-BUSY",
+        f"{host}: {what}",
+        f"was asked for and not run: {', '.join(serving[:4])} would be disturbed",
+        allow=allow,
+    )
+
+
+def _health(evidence: Evidence) -> Iterator[dict[str, Any]]:
+    """Yield the replicas that run and listen; the others fail without being asked."""
+    serving = serving_replicas(evidence)
+    output = command(evidence, "listening")
+    ports = set(re.findall(r":(\d+)\s", output.stdout)) if output else set()
+    for plan in plans(evidence):
+        if plan.node is not None and plan.node.rank > 0:
+            continue  # workers serve no HTTP
+        for replica in plan.replicas:
+            if replica.unit in serving and str(replica.port) in ports:
+                address = _address(replica.argv)
+                secret = f"{directory(plan)}/credentials/{certificate(plan.deployment.name)}"
+                authority = {"authority": secret} if plan.deployment.tls else {}
+                place = {"port": replica.port, "address": address}
+                yield {"unit": replica.unit, **place, **authority}
+
+
+def _address(argv: tuple[str, ...]) -> str:
+    """Return the address that a command listens on; a wildcard answers on loopback as well."""
+    address = next((argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "--host"), "")
+    return address if address not in ("", "0.0.0.0", "::", "*") else "127.0.0.1"  # noqa: S104 - is compared
+
+
+def _reading(evidence: Evidence) -> dict[str, Any] | None:
+    """Return the read of this host's model directories; None where no weights are mounted."""
+    try:
+        document = json.loads(evidence.files.get(_WEIGHTS, "{}"))
+    except ValueError:
+        document = {}
+    mounts = [str(mount["path"]) for mount in document.get("mounts", ()) if "path" in mount]
+    below = tuple(f"{path.rstrip('/')}/" for path in mounts)
+    models = [path for path in map(str, document.get("models", ())) if f"{path}/".startswith(below)]
+    facts = knowledge("acceptance/nfs.yml")["throughput"]
+    if not mounts:
+        return None
+    limits = {name: facts[name] for name in ("bytes", "readers", "block_bytes")}
+    return {"paths": models or mounts, "seconds": float(facts["seconds"]), **limits}
+
+
+def _runs(test: Test, topology: Topology) -> Iterator[dict[str, Any]]:
+    facts: Mapping[str, Any] = knowledge("acceptance/tests.yml")[test]
+    models = sorted({gpu.model for gpu in topology.gpus if gpu.model})
+    words = {
+        "gpus": str(sum(gpu.healthy is not False for gpu in topology.gpus)),
+        "model": models[0] if len(models) == 1 else "none",
+        "conf": facts.get("conf", ""),
+    }
+    for run in facts["runs"]:
+        attempts = [
+            {
+                "argv": [word.format(**words) for word in attempt["argv"]],
+                "needs": attempt["needs"].format(**words) if "needs" in attempt else None,
+            }
+            for attempt in run["attempts"]
+        ]
+        yield {"test": test, "name": run["name"], "attempts": attempts}
+
+
+# Of one check, and of one host: a panel is read, not searched.
+_LINES, _WIDTH, _MOST = 12, 300, 24
+_WHERE = "acceptance/excerpts.yml"
+_PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def excerpts(
+    evidence: Evidence, findings: Sequence[Finding], measured: Measured
+) -> tuple[Excerpt, ...]:
+    """Return excerpts for findings that are no mere notes, each piece of evidence once."""
+    result: dict[tuple[str, str], Excerpt] = {}
+    for finding in findings:
+        if finding.severity == "info":
+            continue
+        for origin, text in _of(evidence, finding, measured):
+            if text and (finding.code, origin) not in result and len(result) < _MOST:
+                result[finding.code, origin] = Excerpt(
+                    finding.code, finding.subject, origin, _cut(text)
+                )
+    return tuple(result.values())
+
+
+def _of(evidence: Evidence, finding: Finding, measured: Measured) -> Iterator[tuple[str, str]]:
+    text = f"{finding.subject} {finding.message}"
+    if finding.code == "ACCEPT-KERNEL-LOG":
+        yield from _log(evidence, finding)
+        return
+    for ran in measured.runs:
+        if ran.argv and f": {ran.test} {ran.name}" in finding.subject:
+            yield " ".join(ran.argv), "\n".join(ran.output.splitlines()[-_LINES:])
+    where: Mapping[str, Any] = next(
+        (entry for entry in knowledge(_WHERE)["excerpts"] if entry["code"] in finding.code), {}
+    )
+    for name in where.get("commands", ()):
+        output = command(evidence, name)
+        if output:
+            yield " ".join(output.argv), output.stdout
+    functions = _PCI.findall(text) or [None]
+    for bdf in functions[:2]:
+        card = _card(evidence, bdf) or "card[0-9]+"
+        if pattern := where.get("files"):
+            words = pattern.replace("{bdf}", re.escape(bdf or "-")).replace("{card}", card)
+            paths = [path for path in sorted(evidence.files) if re.fullmatch(words, path)]
+            if finding.code == "ACCEPT-FIRMWARE":
+                paths = [path for path in paths if _component(path) in finding.message]
+            lines = [_line(path, evidence.files[path]) for path in paths]
+            if lines:
+                yield paths[0] if len(paths) == 1 else f"{len(paths)} files", "\n".join(lines)
+
+
+def _component(path: str) -> str:
+    """Return the component of a firmware's file as the check names it: "mec: "."""
+    name = path.rsplit("/", 1)[-1]
+    return f"{name.removesuffix('_fw_version').removesuffix('_version')}: "
+
+
+def _line(path: str, text: str) -> str:
+    """Return a short file beside its path, as grep would."""
+    return f"{path}: {' '.join(text.split())}"
+
+
+def _log(evidence: Evidence, finding: Finding) -> Iterator[tuple[str, str]]:
+    output = command(evidence, "kernel_log")
+    for kind in knowledge("host/acceptance.yml")["kernel_log"]:
+        if output and finding.subject.endswith(f", {kind['id']}"):
+            lines = [
+                line for line in output.stdout.splitlines() if re.search(kind["pattern"], line)
+            ]
+            yield f"{' '.join(output.argv)}: {kind['id']}", "\n".join(lines[-_LINES:])
+
+
+def _card(evidence: Evidence, bdf: str | None) -> str | None:
+    """Return the DRM card of a PCI function."""
+    for path, target in evidence.links.items():
+        match = re.fullmatch(r"/sys/class/drm/(card\d+)", path)
+        if match and bdf and bdf in _PCI.findall(target)[-1:]:
+            return match[1]
+    return None
+
+
+def _cut(text: str) -> str:
+    lines = text.strip("\n").splitlines()
+    shown = [line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines[:_LINES]]
+    if len(lines) > _LINES:
+        shown.append(f"… {len(lines) - _LINES} more lines")
+    return "\n".join(shown)

@@ -11,13 +11,39 @@ import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
 
 from ..documents import knowledge
-from ..findings import Finding, has_errors
+from ..findings import Finding, error, has_errors
 from .comparison.statistics import mean
-from .rules import Rules
 from .types import Level, Load, Phase, Requested, Saturation, SearchResult, Workload
+
+_SECTIONS = ("requests", "warmup", "heal", "saturation", "slo", "open", "stress", "soak")
+
+
+class Rules(SimpleNamespace):
+    """How many requests, repeats and levels; what each means stands in the file."""
+
+
+def rules(**changes: Any) -> Rules:
+    """Return the protocol's numbers, with ``changes`` of them.
+
+    Raises BENCH-RULES for a name that is none, and for a number below the file's floor: a level
+    would be all ramp and no steady state, or a phase would go on at the same load.
+    """
+    facts = knowledge("bench/protocol.yml")
+    known = {name: value for section in _SECTIONS for name, value in facts[section].items()}
+    for name, value in changes.items():
+        floor = facts["floors"].get(name, 0)
+        if name not in known or name == "source":
+            raise error("BENCH-RULES", name, "is no number of the protocol")
+        # Written so that NaN is refused as well.
+        possible = isinstance(value, int | float) and floor <= value < math.inf
+        if not possible and not isinstance(known[name], list):
+            raise error("BENCH-RULES", name, f"{value}, expected a number of at least {floor:g}")
+    return Rules(**known | changes)
+
 
 T = TypeVar("T")
 Steps = Generator[Load, Level, T]

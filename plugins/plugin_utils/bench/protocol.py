@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import saturation
-from .ledger import By, GoneError, Ledger, Outcome, Steps, mean_rate
-from .rules import Rules
-from .rules import rules as known_rules
+from .ledger import By, GoneError, Ledger, Outcome, Rules, Steps, mean_rate
+from .ledger import rules as known_rules
 from .search import Edge, Search, conclude, edge, keeps, searches
 from .types import Level, Phase, Requested, Saturation, SearchResult, Workload
 from .workloads import concurrency_of

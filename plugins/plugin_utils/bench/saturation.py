@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .ledger import by_size, mean_rate
-from .rules import Rules
+from .ledger import Rules, by_size, mean_rate
 from .types import Level, Saturation
 
 

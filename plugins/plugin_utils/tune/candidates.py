@@ -10,22 +10,24 @@ Rules and memory prune, by the plan builder itself; nothing is dropped for a pre
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..deployment import MOST_DEVICES, AutoLayout, Deployment
+from ..bench.types import Workload
+from ..deployment import MOST_DEVICES, AutoLayout, Deployment, Layout
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, error, errors_of
-from ..model.types import Architecture
+from ..model.types import Architecture, ModuleMemory
 from ..plan.build import PlanRequest, build_plans
 from ..plan.naming import name_of
 from ..plan.nodes import nodes_of
 from ..plan.types import ConsideredLayout, Plan
 from ..topology.types import Topology
-from . import facts, knobs
-from .types import Candidate, NotTried, Question, Tune
+from . import knobs
+from .types import Candidate, Fact, NotTried, Question, Tune
 
 _EQUAL = re.compile(r"DP(\d{1,3})/TP(\d{1,3})(?:/EP(\d{1,3}))?")
 _MIXED = re.compile(r"(TP\d{1,3}(?:\+TP\d{1,3})+)(/EP)?")
@@ -132,7 +134,7 @@ def _current(world: World) -> tuple[Candidate | None, NotTried | None]:
     except ApiaryError as refusal:
         return None, _refused("the current configuration", {}, refusal)
     name = name_of(plan.layout)
-    measured = facts.facts(plan, world.topology, world.question.workload)
+    measured = facts(plan, world.topology, world.question.workload)
     return Candidate(CURRENT, name, CURRENT, name, {}, measured), None
 
 
@@ -198,7 +200,7 @@ def _made(
     if any(_same(plan, other) for other in plans):
         return NotTried(label, "the engines get the same commands as in another one", changes)
     plans.append(plan)
-    measured = facts.facts(plan, world.topology, world.question.workload)
+    measured = facts(plan, world.topology, world.question.workload)
     return Candidate("", label, stage, name_of(plan.layout), changes, measured, _notes(stage))
 
 
@@ -247,3 +249,85 @@ def _numbered(found: Sequence[Candidate], taken: Sequence[Candidate]) -> tuple[C
         ids.add(name)
         result.append(dataclasses.replace(one, id=name))
     return tuple(result)
+
+
+# A token looks up one row of an embedding; a vision tower is not read to decode.
+_MEASURED = ("kv_tokens_per_host", "weights_bytes_per_gpu")
+_NOT_READ = ("embedding", "vision")
+
+
+def facts(plan: Plan, topology: Topology, workload: Workload) -> tuple[Fact, ...]:
+    """Return what is known exactly of a configuration; what is unknown is left out.
+
+    Where engines differ, figures per GPU or per engine are those of the first one.
+    """
+    sources = knowledge("tune.yml")["facts"]
+    measured = next((one.source for one in plan.findings if one.code == "FIT-MEASURED"), None)
+    found: dict[str, float | None] = {
+        "kv_tokens_per_host": plan.memory.kv_tokens_per_host,
+        "weights_bytes_per_gpu": plan.memory.weights_bytes_per_gpu,
+        "weight_bytes_read_per_token": _read(plan.memory.modules, plan.model),
+        "kv_bytes_read_per_token": _kv_read(plan, workload),
+        **_experts(plan.model, plan.layout.engines[0]),
+        **dict(_reduces(plan, topology)),
+    }
+    return tuple(
+        Fact(
+            name,
+            found[name] or 0,
+            entry["unit"],
+            (measured if name in _MEASURED else None) or entry["source"],
+        )
+        for name, entry in sources.items()
+        if found.get(name) is not None
+    )
+
+
+def _read(modules: tuple[ModuleMemory, ...], model: Architecture) -> float | None:
+    """Return the bytes of weights that one GPU reads for a token alone, on average."""
+    if not modules:
+        return None
+    share = 1.0
+    if any(one.sharding == "experts" for one in modules):
+        if not model.experts or not model.experts_per_token:
+            return None
+        share = model.experts_per_token / model.experts
+    return float(
+        sum(
+            one.bytes_per_gpu * (share if one.sharding == "experts" else 1)
+            for one in modules
+            if one.kind not in _NOT_READ
+        )
+    )
+
+
+def _kv_read(plan: Plan, workload: Workload) -> float | None:
+    """Return the bytes of KV that one GPU reads for a token, halfway through the answer."""
+    each = plan.memory.kv_bytes_per_token_per_gpu
+    if each is None:
+        return None
+    return float(each * (workload.input_tokens + workload.output_tokens // 2))
+
+
+def _experts(model: Architecture, engine: Layout) -> dict[str, float | None]:
+    if not model.experts:
+        return {}
+    if engine.expert_parallel:
+        return {"experts_per_gpu": math.ceil(model.experts / engine.gpus)}
+    return {"experts_per_gpu": model.experts}
+
+
+def _reduces(plan: Plan, topology: Topology) -> Iterator[tuple[str, float | None]]:
+    """Yield the hops that a token waits for, and the most xGMI or PCIe hops between two GPUs.
+
+    A ring all-reduce over N GPUs takes 2 (N - 1) steps; a layer has two of them.
+    """
+    size, layers = plan.layout.engines[0].tensor_parallel_size, plan.model.layers
+    if layers is not None:
+        yield "all_reduce_hops_per_token", 2 * layers * 2 * (size - 1)
+    gpus = plan.replicas[0].gpus
+    links = [topology.link(a, b) for at, a in enumerate(gpus) for b in gpus[at + 1 :]]
+    hops = [None if link is None else link.hops for link in links]
+    known = [one for one in hops if one is not None]
+    if known and len(known) == len(hops):
+        yield "link_hops", max(known)

@@ -4,10 +4,90 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
+import re
+from typing import Any, NamedTuple
+
 import click
+from click.shell_completion import CompletionItem
 
 from apiary.app.ansible_config import print_path
-from apiary.app.lazy import LazyGroup, sections
+from apiary.app.output import Findings
+
+
+class Entry(NamedTuple):
+    """A command: its name, MODULE:ATTRIBUTE of the package, and a few words of help."""
+
+    name: str
+    where: str
+    about: str
+
+
+class Section(NamedTuple):
+    """Commands of one task, in the order in which they are needed."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+
+def sections(table: str) -> tuple[Section, ...]:
+    """Read a table: a line for a section's title, then indented lines for its commands."""
+    parts = re.split(r"^(?=\S)", table.strip(), flags=re.MULTILINE)
+    return tuple(
+        Section(title, tuple(Entry(*line.split(maxsplit=2)) for line in lines))
+        for title, *lines in (part.splitlines() for part in parts if part)
+    )
+
+
+class LazyGroup(Findings):
+    """The top of the command: sections of commands, none imported before it is needed."""
+
+    def __init__(self, *args: Any, sections: tuple[Section, ...] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.sections = sections
+        self.entries = {entry.name: entry for section in sections for entry in section.entries}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the sections."""
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of this name; None where it is none."""
+        if cmd_name not in self.entries:
+            return None
+        module, attribute = self.entries[cmd_name].where.split(":")
+        command: click.Command = getattr(importlib.import_module(f"apiary.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a list for each section."""
+        widest = max(map(len, self.entries))
+        for section in self.sections:
+            with formatter.section(section.title):
+                rows = [(entry.name.ljust(widest), entry.about) for entry in section.entries]
+                formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is asked for; a name that is none gets those it is like."""
+        valid = ctx.resilient_parsing or not args or args[0] in self.entries
+        if not valid and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.entries, 3, 0.5)
+            hint = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"No such command '{args[0]}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name with the table's words, or an option."""
+        matches = [
+            CompletionItem(entry.name, help=entry.about)
+            for entry in self.entries.values()
+            if entry.name.startswith(incomplete)
+        ]
+        return [*matches, *click.Command.shell_complete(self, ctx, incomplete)]
+
 
 # A command is one line: its name, where it is, a few words (not more than fit 80 columns).
 SECTIONS = sections(
@@ -22,7 +102,7 @@ First day, in this order
 Every day
   fleet          fleet.command:fleet                    Report the state of all hosts.
   diff           plan.commands:diff                     Show how two plans differ.
-  advise         plan.advise_command:advise             List a release's known defects.
+  advise         plan.model_command:advise              List a release's known defects.
   mirror         help.mirror_command:mirror             List what hosts fetch from elsewhere.
   telemetry      fleet.telemetry.command:telemetry      Write what watches the fleet.
   finding        help.finding_command:finding           Say what a finding's code means.

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.place import Served
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct import (
     begin,
@@ -271,7 +271,7 @@ def _replaced_rules(given: Iterable[str]) -> dict[str, Any]:
     matches: dict[str, Any] = {}
     known = {
         name: type(number)
-        for name, number in vars(rules.rules()).items()
+        for name, number in vars(ledger.rules()).items()
         if isinstance(number, int | float)
     }
     for text in given:

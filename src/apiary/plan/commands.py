@@ -48,7 +48,7 @@ from apiary.app.options import (
 )
 from apiary.app.output import echo, exit_code, print_document, report, show
 from apiary.fleet.plan import FleetOptions, plan_fleet, refuse_mix
-from apiary.plan.explain_tables import layout_table
+from apiary.plan.explain_command import layout_table
 
 REFUSED = {"target": "--limit says which hosts"}
 

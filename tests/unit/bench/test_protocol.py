@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.protocol import protocol
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     EngineUse,
     Requested,

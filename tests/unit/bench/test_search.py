@@ -10,9 +10,9 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.ledger import (
     by_size,
     mean_rate,
+    rules,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.protocol import protocol
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.rules import rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.search import (
     Edge,
     conclude,

@@ -27,7 +27,7 @@ from apiary.app.schemas import schema
 from apiary.fleet.hosts import FleetHost, Hosts
 from apiary.help.bundle import command as bundle_command
 from apiary.help.bundle import sources as bundle_hosts
-from apiary.help.bundle.secrets import known_secrets
+from apiary.help.bundle.command import known_secrets
 from apiary.help.bundle.stage import write_archive
 from apiary.help.doctor.types import AnsibleFacts, Doctor
 from support.demo import demo_plan

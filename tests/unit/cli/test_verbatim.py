@@ -23,7 +23,7 @@ from rich.text import Text
 
 from apiary.app import output
 from apiary.host.tables import topology_table
-from apiary.plan.explain_tables import show_problems
+from apiary.plan.explain_command import show_problems
 from apiary.rollout.progress import failed_table
 
 SOURCES = Path(__file__).parents[3] / "src/apiary"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.judge import judge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.build import judge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     HostInput,
     Odd,

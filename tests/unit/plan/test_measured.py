@@ -18,7 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import plan_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Start
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.facts import facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.candidates import facts
 
 from support.demo import demo_deployment
 from support.topology.topologies import mi325x

@@ -13,7 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas im
     decide,
     render_systemd,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.goal import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import (
     chosen_plan,
     goal_of_plan,
     goal_of_release,

@@ -11,9 +11,7 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import knobs
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.variables import (
-    tuned_variables,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import tuned_variables
 
 from support.demo import demo_deployment
 

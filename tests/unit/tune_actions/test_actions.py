@@ -43,7 +43,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
     request,
     saved,
     steps,
-    variables,
+    summary,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import (
     Choice,
@@ -332,9 +332,9 @@ def test_the_winner_is_a_file_of_variables_and_a_difference(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     state = answered()
     assert state.choice.verdict == "better"
-    text, diff = variables.variables_of(state, tmp_path / "state.json")
+    text, diff = summary.variables_of(state, tmp_path / "state.json")
     assert text.startswith("---\n# Measured by playbooks/tune.yml: state.json\n")
-    winner = candidates.deployment_of(state, variables.winner_of(state))
+    winner = candidates.deployment_of(state, summary.winner_of(state))
     assert from_document(Deployment, yaml.safe_load(text)["apiary_deployment"], "x") == winner
     changed = [line for line in diff.splitlines() if line[:1] in "+-"]
     assert "+    max_num_seqs: 32" in changed
@@ -343,8 +343,8 @@ def test_the_winner_is_a_file_of_variables_and_a_difference(tmp_path, monkeypatc
 @pytest.mark.parametrize("choice", [None, Choice("current", "current is best", "")])
 def test_where_nothing_is_to_change_there_is_no_diff(tmp_path, choice):
     state = dataclasses.replace(answered(), choice=choice)
-    assert variables.winner_of(state) is None
-    assert variables.variables_of(state, tmp_path) == ("", "")
+    assert summary.winner_of(state) is None
+    assert summary.variables_of(state, tmp_path) == ("", "")
 
 
 def test_hosts_are_compared_with_the_first_one_by_all_that_was_reported():

@@ -27,7 +27,7 @@ from ...files import read_text, write_text
 from ...findings import Finding, by_severity, error
 from ...plan.check import parse_plan
 from ...slo import slo as limits
-from .. import rules, workloads
+from .. import ledger, workloads
 from ..comparison import proof
 from ..place import Served, served_by
 from ..types import Bench, Requested, Target
@@ -111,7 +111,7 @@ def conduct(order: Order, session: Session, show: Show = drive.silent) -> Bench:
         session.engine_run,
     )
     environment = environment_of(order, session, seen)
-    known = rules.rules(**order.rules)
+    known = ledger.rules(**order.rules)
     bench = driver.bench(order.name, created, session.target, environment, known)
     answer = () if driver.stopped else _evaluated(bench)
     findings = dict.fromkeys((*bench.findings, *session.findings, *notes, *answer))

@@ -20,9 +20,8 @@ from typing import Any
 from ...documents import dumps, from_document, knowledge, to_document
 from ...files import read_text, write_bytes, write_text
 from ...findings import ApiaryError, error, has_errors
-from ..ledger import GoneError, Outcome, Steps
+from ..ledger import GoneError, Outcome, Rules, Steps
 from ..protocol import protocol
-from ..rules import Rules
 from ..types import Bench, Level, Load, Raw, Requested, Target
 from ..validity.evaluate import evaluate
 from ..words import between, found_text, level_text, load_text

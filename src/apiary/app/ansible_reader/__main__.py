@@ -30,8 +30,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiary.app.ansible_reader.inventory import Inventory
-from apiary.app.ansible_reader.secrets import Secrets
-from apiary.app.ansible_reader.settings import settings
+from apiary.app.ansible_reader.settings import Secrets, settings
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
