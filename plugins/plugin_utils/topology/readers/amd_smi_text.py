@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -309,15 +310,18 @@ def _bytes(size: Any) -> int | None:
 def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[Finding]:
     """Read the pairs that ROCm 6.0 lists under each GPU: `WEIGHT:`, then `GPU_1: 15`."""
     index, kind = -1, None
-    rows: dict[str, dict[int, list[tuple[int, str]]]] = {}
+    seen: Counter[int] = Counter()
+    # By title and by how often the output is there.
+    rows: dict[tuple[str, int], dict[int, list[tuple[int, str]]]] = {}
     for line in lines:
         start, pair = _BLOCK.match(line), _KEY.match(line)
         if start:
             index, kind = int(start.group(1)), None
+            seen[index] += 1
         elif pair and not pair.group(2).strip():
             kind = _LINEAR.get(pair.group(1).strip().lower())
         elif pair and kind and (other := re.fullmatch(r"GPU_(\d{1,4})", pair.group(1))):
-            row = rows.setdefault(kind, {}).setdefault(index, [])
+            row = rows.setdefault((kind, seen[index]), {}).setdefault(index, [])
             row.append((int(other.group(1)), pair.group(2)))
     lists = [row for cells in rows.values() for row in cells.values()]
     if any(-1 in cells for cells in rows.values()) or any(
@@ -330,7 +334,7 @@ def _linear_tables(lines: Sequence[str], tables: Tables, subject: str) -> list[F
     if sum(len(row) == count for row in lists) < len(rows) * count:
         findings.append(problems.truncated(subject, f"not all of {count} GPUs list all pairs"))
     nonsense = None
-    for kind, cells in rows.items():
+    for (kind, _time), cells in rows.items():
         pairs = {(a, b): cell for a, row in cells.items() for b, cell in row}
         nonsense = tables.add_checked(kind, pairs) or nonsense
     if nonsense:
