@@ -11,8 +11,8 @@ HOSTS ?= 1
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (HOSTS=3 for three)
-	python tests/lab/demo.py up --hosts $(HOSTS)
+demo: .venv/ready ## A bare simulated MI325X host becomes two serving replicas (HOSTS=3 for three, ENGINE=vllm for real vLLM and a real model, QUESTION="…")
+	python tests/lab/demo.py up --hosts $(HOSTS) $(if $(ENGINE),--engine $(ENGINE)) $(if $(QUESTION),--question '$(QUESTION)')
 
 demo-down: .venv/ready ## Remove all that the demo made
 	python tests/lab/demo.py down
@@ -70,7 +70,7 @@ check: .venv/ready ## What CI runs: lint, sanity and test
 night: .venv/ready ## What is too long for CI: every page, every scenario, fleets, real vLLM, kernels, the doubles
 	python tests/stages.py night
 
-e2e: .venv/ready ## The same site playbook with real vLLM (CPU build, tiny model)
+e2e: .venv/ready ## The same site playbook with real vLLM (CPU build, a model of 135 million parameters)
 	python tests/lab/demo.py e2e
 
 test-model: .venv/ready ## Parameter counts against transformers' own models, on the meta device
@@ -110,4 +110,4 @@ requirements: .venv/ready ## Pin again, with hashes
 
 clean: ## Remove the environment and everything built
 	test ! -d .lab/vm || python3 tests/vm/vm.py down --all
-	rm -rf .venv dist site .docs artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/real-vllm .lab/tiny-models .lab/meta .lab/repository .lab/repository.tar
+	rm -rf .venv dist site .docs artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/mirror .lab/meta .lab/repository .lab/repository.tar

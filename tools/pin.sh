@@ -11,9 +11,9 @@ uv pip compile "${options[@]}" "$@" --extra bench --group dev pyproject.toml --o
 # The docs site's own; what both need is the same version.
 uv pip compile "${options[@]}" "$@" --group pyproject.toml:docs --constraint requirements/dev.txt --output-file requirements/docs.txt
 # Real vLLM for `make e2e` has rules of its own: one CPU wheel of torch.
-python tests/lab/real_vllm/pins.py
-# What the judge of `make test-engine` needs beside that; its pip resolves nothing.
+python tests/lab/mirror/pins.py
+# What the judge of `make test-engine` needs beside that, and the model of `make e2e`; their pip resolves nothing.
 options=(--quiet --no-config --no-deps --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes)
-for name in engine engine-transformers4; do
+for name in engine engine-transformers4 model; do
   uv pip compile "${options[@]}" "$@" "requirements/$name.in" --output-file "requirements/$name.txt"
 done

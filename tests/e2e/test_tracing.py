@@ -4,14 +4,15 @@
 
 """One trace through a real router and real vLLM: what the collector gets of a request.
 
-vLLM, HAProxy and the collector run here, beside the lab: the command of vLLM is the plan's, with
-what `make e2e` has prepared for the lab's hosts.
+vLLM, HAProxy and the collector run here, beside the lab: the command of vLLM is the plan's, and its
+wheels and the model are those that `make e2e` has fetched for the lab's hosts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import urllib.request
@@ -43,33 +44,47 @@ from support.topology.topologies import mi325x
 from support.waiting import await_true
 
 ROOT = Path(__file__).parents[2]
-# What tests/lab/real_vllm prepares for the lab's hosts, for their Python.
-EXECUTABLE = ROOT / ".lab/real-vllm/bin/vllm"
-MODEL = ROOT / ".lab/tiny-models/apiary/tiny-qwen3"
+# What tests/lab/mirror fetches for the lab's hosts, for their Python.
+WHEELS = ROOT / ".lab/mirror/wheels"
+NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+MODEL = ROOT / ".lab/mirror/models" / NAME
 VERSION = "0.32.0"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-# As inventory/lab/group_vars/lab_e2e.yml: what a CPU cannot do.
+# As inventory/lab/group_vars/lab_vllm.yml: what a CPU cannot do.
 ARGS = {"dtype": "float32", "enforce-eager": True, "kv-cache-memory-bytes": 268435456}
 PROMPT = "what-nobody-shall-read"
 
 
 def runs_here():
     """Whether vLLM's packages, which are for one version of Python, run on this machine."""
-    if not (EXECUTABLE.is_file() and MODEL.is_dir()):
+    if not ((WHEELS / "stamp").is_file() and MODEL.is_dir()):
         return False
     asked = ["/usr/bin/python3", "-c", "import sys; print(*sys.version_info[:2])"]
     return subprocess.run(asked, capture_output=True, check=False).stdout == b"3 11\n"
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Real vLLM, installed for this machine as on a host."""
+    if not runs_here():
+        pytest.skip("needs real vLLM, and the Python that its packages are for (make e2e)")
+    place = tmp_path_factory.mktemp("vllm")
+    subprocess.run(["/usr/bin/python3", "-m", "venv", place], check=True)
+    pip = [place / "bin/python", "-m", "pip", "install", "--quiet", "--no-cache-dir"]
+    pip += ["--no-index", f"--find-links={WHEELS}", f"--requirement={WHEELS}/vllm-{VERSION}.txt"]
+    subprocess.run(pip, check=True)
+    yield place
+    shutil.rmtree(place)
+
+
 class GrpcCollector:
     """A collector by gRPC, as a process with the packages of vLLM."""
 
-    def __init__(self, place):
+    def __init__(self, place, python):
         self.kept = place / "requests"
         self.kept.touch()
         self.process = subprocess.Popen(
-            ["/usr/bin/python3", Path(__file__).parent / "grpc_collector.py", self.kept],
-            env={**os.environ, "PYTHONPATH": str(EXECUTABLE.parents[1] / "site")},
+            [python, Path(__file__).parent / "grpc_collector.py", self.kept],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -89,12 +104,12 @@ class GrpcCollector:
         self.process.stdout.close()
 
 
-def planned(endpoint, port):
+def planned(home, endpoint, port):
     """Return the replica of a plan, on port ``port`` of a simulated host."""
     deployment = Deployment(
-        name="tiny",
-        model=ModelSpec("apiary/tiny-qwen3", str(MODEL)),
-        engine=EngineSpec(VERSION, str(EXECUTABLE), args=ARGS),
+        name="smol",
+        model=ModelSpec(NAME, str(MODEL)),
+        engine=EngineSpec(VERSION, str(home / "bin/vllm"), args=ARGS),
         layout=Layout(1, 1),
         limits=Limits(max_model_len=4096, max_num_batched_tokens=4096, drain_timeout_seconds=5),
         listen_address="127.0.0.1",
@@ -107,19 +122,17 @@ def planned(endpoint, port):
 
 
 @pytest.fixture(scope="module")
-def grpc(tmp_path_factory):
-    if not runs_here():
-        pytest.skip("needs real vLLM, and the Python that its packages are for (make e2e)")
-    one = GrpcCollector(tmp_path_factory.mktemp("grpc"))
+def grpc(home, tmp_path_factory):
+    one = GrpcCollector(tmp_path_factory.mktemp("grpc"), home / "bin/python")
     yield one
     one.stop()
 
 
 @pytest.fixture(scope="module")
-def engine(grpc, tmp_path_factory):
+def engine(home, grpc, tmp_path_factory):
     """Real vLLM by the plan's command; gives plan, replica and process."""
     place = tmp_path_factory.mktemp("engine")
-    plan, replica = planned(grpc.url, free_ports(1)[0])
+    plan, replica = planned(home, grpc.url, free_ports(1)[0])
     env = {
         name: str(place / name) if value.startswith("/var/cache/") else value
         for name, value in replica.env.items()
@@ -155,7 +168,7 @@ def ended(process, log):
     return False
 
 
-ASKED = {"model": "apiary/tiny-qwen3", "prompt": PROMPT, "max_tokens": 8, "ignore_eos": True}
+ASKED = {"model": NAME, "prompt": PROMPT, "max_tokens": 8, "ignore_eos": True}
 
 
 def ask(place, replica, *requests):
@@ -163,7 +176,7 @@ def ask(place, replica, *requests):
     settings = RouterSettings(health=QUICK, tracing=RouterTracing())
 
     async def scenario():
-        pool = pool_of([replica.port], deployment="tiny")
+        pool = pool_of([replica.port], deployment="smol")
         async with HAProxy(place / "router", [pool], settings) as router:
             with closing(Client(router.port)) as client:
                 kind = {"Content-Type": "application/json"}
@@ -191,7 +204,7 @@ def test_an_engines_span_belongs_to_the_clients_trace(tmp_path, grpc, engine):
     assert "mine" in span.attributes["gen_ai.request.id"]
 
     resource = span.resource
-    assert resource["service.name"] == "tiny"
+    assert resource["service.name"] == "smol"
     assert resource["service.instance.id"] == f"{plan.host}-0"
     assert resource["apiary.gpus"].split() == list(replica.gpus)
     assert resource["apiary.numa_nodes"] == " ".join(map(str, replica.memory_nodes))

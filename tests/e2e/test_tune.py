@@ -33,7 +33,7 @@ ASKED = {
 @pytest.fixture(scope="module")
 def tune(plan):
     """Run the playbook as an operator would; return what it said."""
-    if plan["deployment"]["name"] != "tiny":
+    if plan["deployment"]["name"] != "smol":
         pytest.skip("needs real vLLM")
     # Molecule's own inventory and callbacks are not the operator's.
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
@@ -60,16 +60,16 @@ def tune(plan):
 def tuned(tune, variables):
     """The state of a tuning that was requested anew, its directory, and what was said."""
     said = tune("-e", "tune_restart=true")
-    place = Path(variables["apiary_artifacts"]) / "tune/tiny"
+    place = Path(variables["apiary_artifacts"]) / "tune/smol"
     return json.loads((place / "state.json").read_text()), place, said
 
 
 def test_the_check_names_the_candidates_and_changes_nothing(tune, host):
-    before = host.check_output("systemctl show --property=InvocationID 'apiary-tiny-*'")
+    before = host.check_output("systemctl show --property=InvocationID 'apiary-smol-*'")
     said = tune("--check", "-e", "tune_restart=true")
     assert "max_num_seqs=2" in said
     assert "max_num_seqs=8" in said
-    assert host.check_output("systemctl show --property=InvocationID 'apiary-tiny-*'") == before
+    assert host.check_output("systemctl show --property=InvocationID 'apiary-smol-*'") == before
 
 
 def test_three_configurations_are_measured_by_vllms_own_client(tuned):
@@ -99,7 +99,7 @@ def test_it_ends_with_a_report_and_a_diff(tuned):
 
 
 def test_the_host_serves_as_before_and_gets_requests(tuned, tune, host, plan):
-    assert json.loads(host.file("/etc/apiary/tiny/plan.json").content_string) == plan
+    assert json.loads(host.file("/etc/apiary/smol/plan.json").content_string) == plan
     units = [one["unit"] for one in plan["replicas"]]
     assert host.check_output(f"systemctl is-active {' '.join(units)}").split() == ["active"] * len(
         units

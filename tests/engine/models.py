@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import runpy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,9 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 
-from engine.environment import ROOT
 from engine.odd import Config, odd
 from support.shared import SHARED
 
-MAKE_MODEL = ROOT / "tests" / "lab" / "real_vllm" / "make_model.py"
 CONFIGS = Path(__file__).parent / "configs.yml"
 REAL = SHARED / "data" / "model-configs"
 # The first release that can read a config.json, where no rule could say why the others cannot.
@@ -135,19 +132,46 @@ def _known() -> dict[str, Config]:
     return result
 
 
+SPECIAL = ("<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 THOUGHTS = ("<think>", "</think>", "<assistant>")  # and what Laguna's parser wants
+
+
+def byte_letters() -> list[str]:
+    """Return the printable letter that stands for each byte in a byte-level vocabulary.
+
+    Bytes that print stand for themselves, the others for U+0100 upward in order (GPT-2's table).
+    """
+    printing = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    spare = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printing else next(spare)) for byte in range(256)]
 
 
 @functools.cache
 def tokenizer() -> str:
-    """Return a tokenizer.json that has the marks of thoughts, which reasoning parsers want."""
-    made = runpy.run_path(str(MAKE_MODEL))["tokenizer"]()
-    marks = {"special": True, "lstrip": False, "rstrip": False}
-    marks |= {"normalized": False, "single_word": False}
-    first = len(made["model"]["vocab"])
-    for place, content in enumerate(THOUGHTS, first):
-        made["model"]["vocab"][content] = place
-        made.setdefault("added_tokens", []).append({"id": place, "content": content, **marks})
+    """Return a tokenizer.json of bytes that has the marks that releases and parsers look for."""
+    letters = byte_letters()
+    special = {word: place for place, word in enumerate((*SPECIAL, *THOUGHTS), len(letters))}
+    plain = {"special": True, "lstrip": False, "rstrip": False}
+    plain |= {"normalized": False, "single_word": False}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    level |= {"use_regex": True}
+    absent = ("truncation", "padding", "normalizer", "post_processor")
+    model = ("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")
+    made = {
+        "version": "1.0",
+        "added_tokens": [{"id": at, "content": word, **plain} for word, at in special.items()],
+        "pre_tokenizer": level,
+        "decoder": level,
+        "model": {
+            "type": "BPE",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "vocab": {letter: byte for byte, letter in enumerate(letters)} | special,
+            "merges": [],
+            **dict.fromkeys(model),
+        },
+        **dict.fromkeys(absent),
+    }
     return json.dumps(made)
 
 

@@ -26,18 +26,52 @@ from typing import Any
 
 import yaml
 
-from labkit.console import REPOSITORY, error, guarded, say, step
+from labkit.console import REPOSITORY, error, guarded, say
 from labkit.state import Lab, open_lab
 
 LAB = Path(__file__).parent
 INVENTORY = REPOSITORY / "inventory/lab"
 
 
+# The labs of the demo: with the double, and with real vLLM.
+DOUBLE, REAL = "demo", "vllm"
+QUESTIONS = {DOUBLE: "Which GPUs do you run on?", REAL: "What is the capital of France?"}
+
+
+def variables(group: str) -> dict[str, Any]:
+    """Return what the lab inventory gives to a group of hosts."""
+    path = INVENTORY / f"group_vars/{group}.yml"
+    read: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return read
+
+
 def deployment(group: str) -> dict[str, Any]:
     """Return the deployment that the lab inventory gives to a group of hosts."""
-    variables = yaml.safe_load((INVENTORY / f"group_vars/{group}.yml").read_text(encoding="utf-8"))
-    requested: dict[str, Any] = variables["apiary_deployment"]
+    requested: dict[str, Any] = variables(group)["apiary_deployment"]
     return requested
+
+
+class Clock:
+    """How long each step took, and all of them."""
+
+    def __init__(self) -> None:
+        self.started = self.last = time.monotonic()
+        self.laps: list[str] = []
+
+    def lap(self, what: str) -> None:
+        """Note that a step is done."""
+        now = time.monotonic()
+        self.laps.append(f"{what} {now - self.last:.0f} s")
+        self.last = now
+
+    @property
+    def seconds(self) -> str:
+        """The time of all steps."""
+        return f"{self.last - self.started:.0f} s"
+
+    def show(self) -> None:
+        """Print how long each step took."""
+        print(f"\n{', '.join(self.laps)}")
 
 
 def program(*argv: str | Path, quiet: bool = False, **environment: str) -> None:
@@ -85,16 +119,29 @@ def start_hosts(
     bring_repositories(lab)
 
 
-def start_hosts_for_real(lab: Lab) -> None:
-    """Start one host that has the real vLLM (CPU build) and a tiny model, and a router."""
-    engine, models = lab.root / "real-vllm", lab.root / "tiny-models"
-    python("real_vllm/build.py", engine)
-    python("real_vllm/make_model.py", models)
+def fetch_mirror(lab: Lab) -> None:
+    """Fetch what a mirror has of real vLLM: its wheels, and a real model."""
+    python("mirror/wheels.py", lab.root / "mirror/wheels")
+    python("mirror/model.py", lab.root / "mirror/models")
+
+
+def start_hosts_for_real(lab: Lab, count: int = 1) -> None:
+    """Start bare hosts that reach the mirror, and a router."""
     python(
-        *("lab.py", "up", "--name", lab.name, "--hosts", "1", "--routers", "1"),
-        *("--engine-dir", engine, "--models-dir", models),
+        *("lab.py", "up", "--name", lab.name, "--hosts", str(count), "--routers", "1"),
+        *("--mirror-dir", lab.root / "mirror"),
     )
     bring_repositories(lab)
+
+
+def publish_weights(lab: Lab) -> None:
+    """Publish the real model's weights as an operator would; each host has a store of its own."""
+    operator(lab, "weights", "-e", "target=gpu_hosts")
+
+
+def bring_engine(lab: Lab) -> None:
+    """Install real vLLM from the mirror's wheels by the role that does."""
+    operator(lab, "site", "--tags", "engine")
 
 
 def bring_repositories(lab: Lab) -> None:
@@ -105,18 +152,19 @@ def bring_repositories(lab: Lab) -> None:
     )
 
 
-def run_site(lab: Lab) -> None:
-    """Run the site playbook as an operator would."""
-    # A lab that is up may serve what an earlier version of Apiary decided.
-    command = (
-        *("ansible-playbook", "-i", "inventory/lab", "playbooks/site.yml"),
-        *("-e", "replicas_restart=true"),
-    )
+def operator(lab: Lab, playbook: str, *options: str) -> None:
+    """Run a playbook as an operator would."""
+    command = ("ansible-playbook", "-i", "inventory/lab", f"playbooks/{playbook}.yml", *options)
     say(f"$ {shlex.join(command)}")
     program(*command, APIARY_LAB=lab.name)
 
 
-def show_host(lab: Lab, name: str) -> None:
+def run_site(lab: Lab) -> None:
+    """Run the site playbook; a lab that is up may serve what an earlier Apiary decided."""
+    operator(lab, "site", "-e", "replicas_restart=true")
+
+
+def show_host(lab: Lab, name: str, question: str) -> None:
     """Print a host's topology, plan, units and one answer of each replica."""
     files = lab.directory / "artifacts" / name
     plan = json.loads((files / "plan.json").read_text(encoding="utf-8"))
@@ -131,10 +179,10 @@ def show_host(lab: Lab, name: str) -> None:
     units = f"{' '.join(one['unit'] for one in plan['replicas'])} {plan['target']}"
     listing = f"systemctl list-units --all --no-pager --no-legend --plain {units}"
     python("lab.py", "ssh", "--name", lab.name, name, listing)
-    print("\n--- a chat completion of each replica")
+    print(f"\n--- a chat completion of each replica{asked(question)}")
     ports = lab.hosts()[name]["ports"]
     for replica in plan["replicas"]:
-        answer = chat(ports[str(replica["port"])], plan["deployment"]["model"]["name"])
+        answer = chat(ports[str(replica["port"])], plan["deployment"]["model"]["name"], question)
         print(f"{replica['unit']}: {answer}")
     print("\n--- files")
     print(f"plan, topology, evidence, picture: {files}/*.json, {files}/topology.svg")
@@ -146,22 +194,30 @@ def named(lab: Lab, group: str) -> list[str]:
     return [name for name, host in lab.hosts().items() if host["group"] == group]
 
 
-def show_router(lab: Lab, name: str, model: str) -> None:
+def show_router(lab: Lab, name: str, model: str, question: str) -> None:
     """Print which replicas a router knows, and one answer of its endpoint."""
     print(f"\n=== {name} " + "=" * (90 - len(name)))
     servers = "awk '$1 == \"server\" {print $2, $3}' /etc/haproxy/haproxy.cfg"
     python("lab.py", "ssh", "--name", lab.name, name, f"sudo {servers}")
     endpoint = lab.hosts()[name]["ports"]["8080"]
-    print(f"\n--- a chat completion of the endpoint, http://127.0.0.1:{endpoint}/v1")
-    print(chat(endpoint, model))
+    print(
+        f"\n--- a chat completion of the endpoint, http://127.0.0.1:{endpoint}/v1{asked(question)}"
+    )
+    print(chat(endpoint, model, question))
 
 
-def chat(port: int, model: str) -> str:
+def asked(question: str) -> str:
+    """Return what stands behind a heading; the double's answer is nonsense to any question."""
+    return "" if question == QUESTIONS[DOUBLE] else f": {question}"
+
+
+def chat(port: int, model: str, question: str) -> str:
     """Return what a replica or a router answers to one question."""
     body = {
         "model": model,
-        "messages": [{"role": "user", "content": "Which GPUs do you run on?"}],
+        "messages": [{"role": "user", "content": question}],
         "max_tokens": 48,
+        "temperature": 0,
     }
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/chat/completions",
@@ -183,25 +239,42 @@ def chat(port: int, model: str) -> str:
 
 def up(lab: Lab, arguments: argparse.Namespace) -> None:
     """The demo: bare hosts become serving replicas, and a router makes them one endpoint."""
-    started = time.monotonic()
+    real = lab.name == REAL
+    clock = Clock()
+    question = arguments.question or QUESTIONS[lab.name]
     say(f"[1/3] {arguments.hosts} simulated bare MI325X host(s), and one for the router")
-    start_hosts(lab, arguments.hosts, routers=1)
+    if real:
+        fetch_mirror(lab)
+        clock.lap("wheels and model fetched")
+        start_hosts_for_real(lab, arguments.hosts)
+    else:
+        start_hosts(lab, arguments.hosts, routers=1)
+    clock.lap("hosts up")
     say("[2/3] the site playbook over SSH: evidence, topology, placement, recipe, plan, units")
+    if real:
+        publish_weights(lab)
+        clock.lap("weights published")
+        bring_engine(lab)
+        clock.lap("engine installed")
     run_site(lab)
+    clock.lap("site serves")
     say("[3/3] what serves")
     for name in named(lab, "gpu_hosts"):
-        show_host(lab, name)
+        show_host(lab, name, question)
     for name in named(lab, "routers"):
-        show_router(lab, name, deployment("gpu_hosts")["model"]["name"])
-    print(f"\nDone in {time.monotonic() - started:.0f} s. `make demo-down` removes all of it.")
+        model = deployment(f"lab_{REAL}" if real else "gpu_hosts")["model"]["name"]
+        show_router(lab, name, model, question)
+    clock.show()
+    print(f"\nDone in {clock.seconds}. `make demo-down` removes all of it.")
 
 
 def show_tuning(lab: Lab) -> None:
     """Print what a tuning of real vLLM chose, and keep its report when the lab is gone."""
-    made, kept = lab.directory / "artifacts/tune/tiny", REPOSITORY / "artifacts/e2e"
+    name = deployment(f"lab_{REAL}")["name"]
+    made, kept = lab.directory / "artifacts/tune" / name, REPOSITORY / "artifacts/e2e"
     kept.mkdir(parents=True, exist_ok=True)
-    for name in ("report.html", "state.json", "tuned.yml"):
-        shutil.copy(made / name, kept / name)
+    for file in ("report.html", "state.json", "tuned.yml"):
+        shutil.copy(made / file, kept / file)
     choice = json.loads((made / "state.json").read_text(encoding="utf-8"))["choice"]
     print(f"\n--- what playbooks/tune.yml chose\n{choice['reason']}")
     print((made / "tuned.yml").read_text(encoding="utf-8"))
@@ -209,16 +282,12 @@ def show_tuning(lab: Lab) -> None:
 
 
 def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
-    """The same playbook with real vLLM, then the tests that ask the host."""
-    del arguments
-    started = time.monotonic()
-    with step("Preparing one host with real vLLM"):
-        start_hosts_for_real(lab)
+    """The demo with real vLLM, then the tests that ask the host."""
+    clock = Clock()
     try:
-        with step("Running the site playbook"):
-            run_site(lab)
+        up(lab, arguments)
+        clock.lap("demo")
         for name in named(lab, "gpu_hosts"):
-            show_host(lab, name)
             pss = "cat /proc/[0-9]*/smaps_rollup | awk '/^Pss:/ {s += $2} END {print s / 2^20}'"
             print(f"\n--- memory of {name}: all processes, PSS in GiB")
             python("lab.py", "ssh", "--name", lab.name, name, f"sudo sh -c {shlex.quote(pss)}")
@@ -226,14 +295,14 @@ def e2e(lab: Lab, arguments: argparse.Namespace) -> None:
             *("pytest", "--quiet", "tests/e2e", "-m", "not double"),
             APIARY_LAB=lab.name,
         )
+        clock.lap("tests/e2e")
         show_tuning(lab)
         program(*("pytest", "--quiet", "tests/loss/real.py"), APIARY_LAB=lab.name)
+        clock.lap("tests/loss/real.py")
     finally:
         python("lab.py", "down", "--name", lab.name)
-    print(
-        f"\nReal vLLM served from both replicas; {time.monotonic() - started:.0f} s in all."
-        " The model's weights are random, and so are its words."
-    )
+    clock.show()
+    print(f"\nReal vLLM served from both replicas; {clock.seconds} in all.")
 
 
 def hosts(lab: Lab, arguments: argparse.Namespace) -> None:
@@ -245,6 +314,7 @@ def hosts(lab: Lab, arguments: argparse.Namespace) -> None:
 def down(lab: Lab, arguments: argparse.Namespace) -> None:
     """Remove all that the demo made: hosts, image, engine, models, artifacts."""
     del arguments
+    python("lab.py", "down", "--name", REAL)
     python("lab.py", "down", "--name", lab.name, "--all")
     if not any(lab.root.glob("*/hosts.json")):
         for made in (*lab.root.glob("double-*"), lab.root / "models"):
@@ -256,13 +326,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; every refusal is a finding on standard error."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    for run, default in ((up, "demo"), (down, "demo"), (e2e, "e2e"), (hosts, "molecule")):
+    for run, default in ((up, DOUBLE), (down, DOUBLE), (e2e, REAL), (hosts, "molecule")):
         sub = commands.add_parser(run.__name__, help=(run.__doc__ or "").splitlines()[0])
-        sub.add_argument("--name", default=default, help="the lab's name")
-        sub.set_defaults(run=run)
-        if run in (up, hosts):
+        sub.set_defaults(run=run, name=default)
+        if run in (up, hosts, e2e):
             sub.add_argument("--hosts", type=int, default=1, metavar="N")
+        if run in (up, e2e):
+            sub.add_argument("--question", help="what each replica and the router answers")
+        if run is up:
+            sub.add_argument(
+                *("--engine", "--name"), dest="name", choices=(DOUBLE, REAL), help="also the lab"
+            )
         if run is hosts:
+            sub.add_argument("--name", help="the lab's name")
             sub.add_argument("--fault", action="append", default=[], metavar="HOST=FAULT")
             for group in ("routers", "monitoring", "storage"):
                 sub.add_argument(f"--{group}", type=int, default=0, metavar="N")

@@ -26,7 +26,11 @@ from labkit.state import Lab, open_lab
 
 Command = Callable[[Lab, argparse.Namespace], None]
 
-BIND_MOUNTS = {"engine_dir": "/opt/vllm", "models_dir": "/srv/models"}
+BIND_MOUNTS = {
+    "engine_dir": "/opt/vllm",
+    "models_dir": "/srv/models",
+    "mirror_dir": "/opt/mirror",
+}
 
 
 def up(lab: Lab, arguments: argparse.Namespace) -> None:
@@ -210,6 +214,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     start.add_argument("--engine-dir", type=Path, help="bind to /opt/vllm, read-only")
     start.add_argument("--models-dir", type=Path, help="bind to /srv/models, read-only")
+    start.add_argument("--mirror-dir", type=Path, help="bind to /opt/mirror, read-only")
     start.add_argument(
         "--node-memory-gib", type=int, default=1024, help="shown per NUMA node (default: 1024)"
     )

@@ -11,19 +11,18 @@ writes OUTDIR/vllm-VERSION-py3-none-any.whl and OUTDIR/vllm-VERSION.txt, the sam
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 
 from build import build
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from labkit.wheels import pin, write_wheel
+
 PROGRAM = (
     "#!python\nimport sys\nfrom engine_double.main import main\nsys.exit(main(sys.argv[1:]))\n"
 )
-WHEEL = "Wheel-Version: 1.0\nGenerator: apiary-lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 def pack(version: str, outdir: Path) -> Path:
@@ -36,29 +35,10 @@ def pack(version: str, outdir: Path) -> Path:
             for path in sorted(library.iterdir())
             if path.is_file()
         }
-    metadata = f"vllm-{version}.dist-info"
     files[f"vllm-{version}.data/scripts/vllm"] = PROGRAM.encode()
-    files[f"{metadata}/METADATA"] = (
-        f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n".encode()
-    )
-    files[f"{metadata}/WHEEL"] = WHEEL.encode()
-    record = "".join(f"{name},{_hash(data)},{len(data)}\n" for name, data in files.items())
-    files[f"{metadata}/RECORD"] = f"{record}{metadata}/RECORD,,\n".encode()
-    outdir.mkdir(parents=True, exist_ok=True)
-    wheel = outdir / f"vllm-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            entry = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
-            entry.external_attr = (0o100755 if "/scripts/" in name else 0o100644) << 16
-            archive.writestr(entry, data)
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    pins = f"vllm=={version} \\\n    --hash=sha256:{digest}\n"
-    (outdir / f"vllm-{version}.txt").write_text(pins, encoding="utf-8")
+    wheel = write_wheel(outdir, "vllm", version, files)
+    (outdir / f"vllm-{version}.txt").write_text(pin(wheel), encoding="utf-8")
     return wheel
-
-
-def _hash(data: bytes) -> str:
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
 
 
 if __name__ == "__main__":

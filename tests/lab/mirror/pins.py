@@ -50,7 +50,7 @@ def main() -> int:
     hashes = cpu_hashes(parser.parse_args().torch_cpu_wheel)
     command = ["uv", "pip", "compile", "--quiet", "--no-config", "--python-version", "3.11"]
     command += ["--python-platform", "x86_64-manylinux_2_28", "--generate-hashes", "--no-annotate"]
-    command += ["--custom-compile-command", "tests/lab/real_vllm/pins.py"]
+    command += ["--custom-compile-command", "tests/lab/mirror/pins.py"]
     command += ["--overrides", str(OVERRIDES), str(SOURCE)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode:
