@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.evidence.sensors import cards, readings
+from ..module_utils.evidence.gpu import cards, readings
 from ..module_utils.evidence.sources import environment, find_tool
 from ..module_utils.replicas.smoke import connect
 

@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     Limits,
     ModelSpec,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import profiles
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import facts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
@@ -195,7 +195,7 @@ def generated(
 ) -> Iterator[Case]:
     """Yield ``count`` draws of profile, limits and switches for each model and layout."""
     draw = random.Random(version)
-    names = (None, *profiles.names())
+    names = (None, *facts.names())
     published = [model for model in models if not model.name.startswith("odd/")]
     for number, (model, (size, expert_parallel), _) in enumerate(
         itertools.product(published, layouts, range(count))

@@ -9,12 +9,12 @@ import functools
 import shlex
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import names
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import (
     env_vars,
     flags,
     versions,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import names
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess, recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order

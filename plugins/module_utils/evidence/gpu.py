@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import IO, Any, Callable, Optional, Union
 
 from .sources import (
@@ -395,3 +396,53 @@ def document(
 def main(tables: str) -> None:
     """Print the evidence; ``tables`` are JSON. Over SSH the call stands at the end of this text."""
     sys.stdout.write(json.dumps(collect(json.loads(tables)), sort_keys=True) + "\n")
+
+
+SYSFS = Path("/sys/class/drm")
+Reading = dict[str, Any]
+
+
+def cards(root: Path = SYSFS) -> list[tuple[str, Path]]:
+    """Return PCI address and sensor directory of each AMD GPU, in the order of addresses."""
+    found: dict[str, Path] = {}
+    for card in root.glob("card[0-9]*"):
+        if "-" in card.name:  # a connector
+            continue
+        device = card / "device"
+        for sensors in device.glob("hwmon/hwmon*"):
+            if _text(sensors / "name") == "amdgpu":
+                found[device.resolve().name] = sensors
+    return sorted(found.items())
+
+
+def readings(known: list[tuple[str, Path]]) -> list[Reading]:
+    """Return power (W) and clock (MHz) of each card; None where a sensor does not tell.
+
+    Files and units: kernel documentation, gpu/amdgpu/thermal: microwatts and hertz.
+    """
+    found = []
+    for key, sensors in known:
+        power = _number(sensors / "power1_average")
+        power = _number(sensors / "power1_input") if power is None else power
+        clock = _number(sensors / "freq1_input")
+        if power is not None or clock is not None:
+            found.append(
+                {
+                    "key": key,
+                    "power_w": None if power is None else power / 1e6,
+                    "clock_mhz": None if clock is None else clock / 1e6,
+                }
+            )
+    return found
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="utf-8").strip()
+    return ""
+
+
+def _number(path: Path) -> float | None:
+    with contextlib.suppress(ValueError):
+        return float(_text(path))
+    return None

@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..evidence.sensors import cards, readings
+from ..evidence.gpu import cards, readings
 
 # So that they are in Ansible's archive.
 from . import client as _client  # noqa: F401  # pylint: disable=unused-import

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Callable
 from urllib.parse import urlsplit
 
-from ..evidence.sensors import Reading
+from ..evidence.gpu import Reading
 from .http import Loop, Server
 
 # One line of the Prometheus text format; labels are kept as text.

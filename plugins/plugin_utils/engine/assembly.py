@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..findings import Finding
-from . import attention, ownership
+from . import attention, types
 from .advisories import Advisory
 from .conditions import Fact, fill
 from .elements import Element, Reading, read_env, read_flag
@@ -134,7 +134,7 @@ class Assembly(Command):
     def _check_owned(self, reading: Reading, where: str) -> None:
         """Refuse an override of what the plan decides, unless they agree."""
         flag, text = reading.flag, reading.element.text if reading.element else None
-        owner = ownership.of_flag(flag.dest) if flag else ownership.of_env(reading.name)
+        owner = types.of_flag(flag.dest) if flag else types.of_env(reading.name)
         if owner is None or owner.agrees(text, self.facts):
             return
         name = flag.name if flag else reading.name

@@ -13,6 +13,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..deployment import Deployment, EngineSpec
 from ..documents import knowledge
@@ -23,7 +24,6 @@ from ..model.types import Architecture
 from .conditions import Fact, parse
 from .features import features
 from .flags import literals
-from .profiles import steps
 from .splits import splits
 from .versions import order, parse_version, read_span
 
@@ -256,3 +256,33 @@ def _official(engine: EngineSpec) -> bool:
     names = "|".join(map(re.escape, knowledge("vllm/images.yml")["repositories"]))
     whole = rf"(.*/)?({names})(:v{re.escape(engine.version)})?(@.*)?"
     return re.fullmatch(whole, engine.image or "") is not None
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the profiles, gentlest first."""
+    return tuple(_profiles())
+
+
+def _profiles() -> dict[str, dict[str, Any]]:
+    profiles: dict[str, dict[str, Any]] = knowledge("vllm/profiles.yml")["profiles"]
+    return profiles
+
+
+def steps(profile: str | None) -> int:
+    """Return the scheduler steps that the published profile has; 0 without a profile."""
+    return int(_profiles().get(profile or "", {}).get("scheduler_steps", 0))
+
+
+def with_profile(deployment: Deployment) -> Deployment:
+    """Return the deployment with its profile's limits where it leaves them open.
+
+    Whatever is computed from the limits (recipe, memory) must be computed from these.
+    """
+    chosen = _profiles().get(deployment.profile or "")
+    if chosen is None:
+        return deployment
+    limits = deployment.limits
+    open_ = {
+        name: value for name, value in chosen["limits"].items() if getattr(limits, name) is None
+    }
+    return dataclasses.replace(deployment, limits=dataclasses.replace(limits, **open_))

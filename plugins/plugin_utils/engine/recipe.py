@@ -14,9 +14,8 @@ from ..model.types import Architecture
 from .advisories import advisories
 from .assembly import Assembly
 from .attention import RULE, Choice
-from .facts import ALONE, NodeRank, facts
+from .facts import ALONE, NodeRank, facts, with_profile
 from .flags import resolve_version
-from .profiles import with_profile
 from .rules import by_id, rules
 from .types import Assessment, Reason, Recipe
 from .values import checks, nearest

@@ -6,9 +6,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..documents import knowledge
 from ..findings import Finding
+from .conditions import Fact, fill
 
 
 @dataclass(frozen=True)
@@ -60,3 +64,42 @@ class Assessment:
 
     recipe: Recipe
     refused: tuple[Refused, ...] = ()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Why a flag or variable is the plan's; the members are explained in owned.yml."""
+
+    reason: str
+    field: str | None = None
+    value: str | None = None
+    allowed: str | None = None
+    dropped: str | None = None
+
+    def agrees(self, text: str | None, facts: Mapping[str, Fact]) -> bool:
+        """Say whether an override of this text, or one that drops it (None), does no harm."""
+        if text is None:
+            if self.dropped is None:
+                return True
+            text = self.dropped
+        if self.allowed is not None and re.fullmatch(self.allowed, text):
+            return True
+        return self.value is not None and text == fill(self.value, facts)
+
+
+def of_flag(dest: str) -> Owner | None:
+    """Return the owner of a flag, or None where it is the operator's to set."""
+    entry = knowledge("vllm/owned.yml")["flags"].get(dest)
+    return None if entry is None else Owner(**entry)
+
+
+def of_env(name: str) -> Owner | None:
+    """Return the owner of a variable, or None where it is the operator's to set."""
+    owned = knowledge("vllm/owned.yml")
+    entry = owned["env"].get(name)
+    if entry is not None:
+        return Owner(**entry)
+    for prefix, group in owned["prefixes"].items():
+        if name.startswith(prefix) and not name.startswith(tuple(group["except"])):
+            return Owner(group["reason"])
+    return None

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..deployment import Deployment, Layout, MixedLayout
-from ..engine.facts import ALONE, NodeRank, as_loaded
-from ..engine.profiles import with_profile
+from ..engine.facts import ALONE, NodeRank, as_loaded, with_profile
 from ..engine.recipe import recipe
 from ..engine.types import Recipe
 from ..findings import ApiaryError, Finding, errors_of

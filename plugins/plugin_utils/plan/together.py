@@ -12,7 +12,7 @@ from typing import Any
 
 from ..deployment import Deployment
 from ..documents import knowledge
-from ..engine.profiles import with_profile
+from ..engine.facts import with_profile
 from ..findings import ApiaryError, Finding
 from ..topology.types import Topology
 from .check import plan_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from ..documents import from_document
@@ -19,6 +19,7 @@ from . import problems
 from .checks import listed
 from .host import finished, from_evidence
 from .observation import MOST_DEVICES, Device, Observation
+from .problems import finding
 from .readers import (
     amd_smi,
     bandwidth_test,
@@ -34,7 +35,6 @@ from .readers import (
 )
 from .readers.text import DamagedJsonError, elided
 from .recognise import Recognition, recognise
-from .sound import check_sound
 from .types import NumaNode, Topology
 
 __all__ = ["captured", "from_evidence", "read"]
@@ -84,9 +84,9 @@ def captured(recognised: Recognition, name: str) -> Topology:
     if len(observations) > 1:
         observations = [item for item in observations if item not in bus]
     findings = [*notes, *(finding for item in observations for finding in item.findings)]
-    for finding in findings:
-        if finding.code == "TOPO-SEVERAL-OUTPUTS":
-            raise ApiaryError(finding)
+    for one in findings:
+        if one.code == "TOPO-SEVERAL-OUTPUTS":
+            raise ApiaryError(one)
     most = max((len(item.devices) for item in (*observations, *bus)), default=0)
     cuts = [
         *_selection(recognised, most, name),
@@ -270,3 +270,32 @@ def _judged_end(finding: Finding, tool: str, text: str) -> Finding:
     if finding.code == "TOPO-NO-END" and cut:
         return problems.truncated(finding.subject, finding.message)
     return finding
+
+
+def check_sound(topology: Topology, subject: str) -> None:
+    """Refuse GPUs that are there twice and links that lead nowhere: ApiaryError TOPO-INVALID."""
+    problems = list(_problems(topology))
+    if problems:
+        more = f" (and {len(problems) - 1} more such)" if len(problems) > 1 else ""
+        raise ApiaryError(finding("TOPO-INVALID", subject, problems[0] + more))
+
+
+def _problems(topology: Topology) -> Iterator[str]:
+    seen = Counter((gpu.bdf, gpu.partition) for gpu in topology.gpus if gpu.bdf is not None)
+    for (address, partition), count in seen.items():
+        if count > 1:
+            yield f"GPU {address} partition {partition} is there {count} times"
+    keys = topology.by_key
+    pairs: set[tuple[str, str]] = set()
+    for link in topology.links:
+        name = f"the link {link.a} – {link.b}"
+        pair = (link.a, link.b) if link.a < link.b else (link.b, link.a)
+        if link.a not in keys or link.b not in keys:
+            yield f"{name} ends at no GPU of the host"
+        elif link.a == link.b:
+            yield f"{name} leads back to where it begins"
+        elif pair in pairs:
+            yield f"{name} is there twice"
+        pairs.add(pair)
+        if min(link.weight or 0, link.hops or 0, *(link.bandwidth_mb_s or (0,))) < 0:
+            yield f"{name} has a negative number"

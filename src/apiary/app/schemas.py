@@ -35,7 +35,7 @@ from pydantic import TypeAdapter
 from apiary.app.inputs import json_option
 from apiary.help.bundle.types import SupportBundle
 from apiary.help.doctor.types import Doctor
-from apiary.help.mirror_types import MirrorList
+from apiary.help.mirror_command import MirrorList
 
 DOCUMENTS: dict[str, type] = {
     "acceptance": Acceptance,

@@ -8,7 +8,9 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
@@ -20,7 +22,6 @@ from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option
 from apiary.help.doctor.inventory import Scope, read_inventory, run
-from apiary.help.mirror_types import MirrorList, Needed
 
 _TITLES = {
     "repository": "Package repositories",
@@ -119,3 +120,23 @@ def _show(title: str, needed: list[Needed]) -> None:
 
 def _size(count: int | None) -> str:
     return "" if count is None else f"{count / 1e9:.1f} GB"
+
+
+@dataclass(frozen=True)
+class Needed:
+    """One thing to mirror, and the hosts that fetch it, folded."""
+
+    fetch: Fetch
+    hosts: str
+
+
+@dataclass(frozen=True)
+class MirrorList:
+    """All that hosts fetch. ``known_bytes`` is the sum of what has a known size."""
+
+    SCHEMA: ClassVar[str] = "apiary.mirror/v1"
+
+    hosts: int
+    known_bytes: int
+    needed: tuple[Needed, ...] = ()
+    findings: tuple[Finding, ...] = ()

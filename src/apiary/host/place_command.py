@@ -38,8 +38,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain impor
     cost_words,
     why_these,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import from_evidence
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.sound import check_sound
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import (
+    check_sound,
+    from_evidence,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 from apiary.app.inputs import json_option, load_plan, load_topology

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.evidence import sensors as gpu_sensors
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as gpu_sensors
 from ansible_collections.apiary.instinct.plugins.module_utils.load import (
     processes as bench_processes,
 )

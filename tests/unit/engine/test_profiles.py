@@ -6,12 +6,12 @@
 
 import itertools
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.profiles import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import (
     names,
     steps,
     with_profile,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 

@@ -14,8 +14,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import newest, versions
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.ownership import of_flag
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types import of_flag
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import (
     check_of,
     checks,

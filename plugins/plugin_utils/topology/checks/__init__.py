@@ -13,7 +13,7 @@ from ...findings import Finding
 from ..fabric import Fabric
 from ..readers.pci import Slot
 from ..types import Topology
-from . import boards, links, memory, numa, partitions, pcie
+from . import boards, links, numa, partitions, pcie
 from .view import View, listed
 
 __all__ = ["check", "listed"]
@@ -30,8 +30,8 @@ _ALWAYS = (
     partitions.modes,
     partitions.memory_mode,
     pcie.links,
-    memory.sizes,
-    memory.errors,
+    numa.sizes,
+    numa.errors,
     boards.guest,
     boards.models,
     boards.order,
