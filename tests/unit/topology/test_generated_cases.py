@@ -298,6 +298,18 @@ DAMAGED = {
     "the properties lack nodes": _first_of(
         FORM["KFD properties"](MESH), "unique_id 1152921504606846976\n"
     ),
+    "a row's number has more digits": re.sub(
+        r"(?m)^7 ", "7" * 30 + " ", FORM["rocm-smi 4 concise"](MESH)
+    ),
+    "devices are not in their order": re.sub(
+        r"(?m)^(Device: 1, .*\n)((?:.*\n){9})", r"\2\1", FORM["rocm_bandwidth_test"](MESH)
+    ),
+    "a GPU is in two entries": re.sub(
+        r'(?m)^( +)"partition": \{\n',
+        r'\1"x": 1},{"gpu": 3, \g<0>',
+        FORM["amd-smi 23 static JSON"](MESH),
+        count=4,
+    ),
     "the properties are cut": _first_of(FORM["KFD properties"](MESH), "simd_count 1216"),
 }
 

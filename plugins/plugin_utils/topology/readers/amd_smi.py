@@ -107,6 +107,14 @@ def _nameless(entries: Sequence[Any]) -> bool:
     return len({_number(each) is None for each in own}) > 1
 
 
+def _split(entries: Sequence[Any]) -> bool:
+    """Say whether two entries of a list have one number and other members each."""
+    members: dict[int, frozenset[str]] = {}
+    own = (each for each in entries if isinstance(each, Mapping))
+    numbered = ((number, frozenset(each)) for each in own if (number := _number(each)) is not None)
+    return any(members.setdefault(number, names) != names for number, names in numbered)
+
+
 def _links(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     links = item.get("links")
     return [link for link in links if isinstance(link, Mapping)] if isinstance(links, list) else []
@@ -120,6 +128,8 @@ def _number(item: Mapping[str, Any]) -> int | None:
 def _json_errors(document: Any, subject: str) -> Iterator[Finding]:
     if any(map(_nameless, _lists(document, depth=4))):
         yield problems.truncated(subject, "the number of a GPU is missing")
+    if any(map(_split, _lists(document, depth=4))):
+        yield problems.truncated(subject, "what is printed of a GPU is in two entries")
     if len({frozenset(link) for item in _items(document) for link in _links(item)}) > 1:
         yield problems.truncated(subject, "links of some GPUs lack what others have")
     entries = document if isinstance(document, list) else [document]

@@ -33,6 +33,9 @@ def parse(text: str, subject: str) -> Observation:
     rows, findings = _distances(text, subject)
     if len({agent[0] for agent in agents}) < len({*agents}):
         findings.append(problems.several(subject, "a device's number is that of two"))
+    numbers = list(dict.fromkeys(int(agent[0]) for agent in agents))
+    if numbers != sorted(numbers):
+        findings.append(problems.truncated(subject, "the devices are not in their order"))
     place = {int(agent[0]): position for position, agent in enumerate(gpus)}
     devices = tuple(
         Device(

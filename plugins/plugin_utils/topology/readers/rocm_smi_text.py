@@ -137,6 +137,14 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     ]
     others = [own for title, own in sections if not title.lower().startswith("concise")]
     damaged += [line for own in others for line in own if _is_row(line)]
+    # A number of more digits than any GPU has.
+    damaged += [
+        line
+        for title, own in sections
+        if title.lower().startswith("concise")
+        for line in own
+        if re.match(r"\s*\d{5}", line)
+    ]
     if damaged:
         message = f"a line is damaged or not where it belongs: {damaged[0].strip()[:60]!r}"
         findings.append(problems.truncated(subject, message))
