@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import (
     format_cpulist,
     parse_cpulist,
 )

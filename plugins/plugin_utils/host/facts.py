@@ -29,7 +29,6 @@ class OsRelease:
 
     id: str
     version: str
-    codename: str | None
     name: str
 
     @property
@@ -50,7 +49,6 @@ def os_release(evidence: Evidence) -> OsRelease:
     return OsRelease(
         id=values["ID"],
         version=values.get("VERSION_ID", ""),
-        codename=values.get("VERSION_CODENAME") or None,
         name=values.get("PRETTY_NAME", values["ID"]),
     )
 

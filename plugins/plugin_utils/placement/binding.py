@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..cpulist import format_cpulist, parse_cpulist
 from ..documents import knowledge
 from ..findings import Finding
+from ..numbers import format_cpulist, parse_cpulist
 from ..topology.types import Gpu, Nic, NumaNode, Topology
 
 

@@ -10,10 +10,10 @@ import json
 import re
 from typing import Any
 
-from ..cpulist import parse_cpulist
 from ..deployment import MixedLayout, check_deployment
 from ..documents import from_document
 from ..findings import ApiaryError, error
+from ..numbers import parse_cpulist
 from .naming import unit_name
 from .types import Plan, Replica
 

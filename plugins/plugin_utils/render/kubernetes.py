@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..cpulist import parse_cpulist
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, has_errors
 from ..host.device_plugin.objects import objects, parse_memory, to_yaml
+from ..numbers import parse_cpulist
 from ..plan.replica import start_timeout
 from ..plan.types import Plan, Replica
 from .containers import is_pinned

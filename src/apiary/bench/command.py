@@ -31,8 +31,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Phase,
     Requested,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.cpulist import parse_cpulist
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import parse_cpulist
 
 from apiary.app.inputs import json_option
 from apiary.app.output import echo, exit_code, print_document, report, show

@@ -21,10 +21,10 @@ from typing import Any
 
 import yaml
 
-from ...cpulist import parse_cpulist
 from ...documents import dumps, from_document, to_document
 from ...files import read_text, write_text
 from ...findings import Finding, by_severity, error
+from ...numbers import parse_cpulist
 from ...plan.check import parse_plan
 from ...slo import slo as limits
 from .. import ledger, workloads

@@ -11,8 +11,8 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ...cpulist import parse_cpulist
 from ...documents import knowledge, to_document
+from ...numbers import parse_cpulist
 from .. import command
 from ..types import Load, Raw, Target
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import yaml
 
-from ...cpulist import format_cpulist, parse_cpulist
 from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...findings import Finding, error
+from ...numbers import format_cpulist, parse_cpulist
 from ...topology.types import Topology
 from ..facts import command
 from ..types import HostFile

@@ -10,9 +10,9 @@ import fnmatch
 import re
 from collections.abc import Callable
 
-from ...cpulist import parse_cpulist
 from ...evidence.types import Evidence
 from ...gpus import gpu_facts
+from ...numbers import parse_cpulist
 from .. import facts
 from ..types import Check, CheckState
 from .catalogue import Setting

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ...cpulist import format_cpulist, parse_cpulist
+from ...numbers import format_cpulist, parse_cpulist
 from ..types import NumaNode
 
 _NODE = re.compile(r"^/sys/devices/system/node/node(\d{1,4})/(cpulist|distance|meminfo)$")

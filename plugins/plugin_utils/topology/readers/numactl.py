@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from ...cpulist import format_cpulist
 from ...findings import Finding
+from ...numbers import format_cpulist
 from .. import problems
 from ..types import NumaNode
 
