@@ -10,9 +10,27 @@ from __future__ import annotations
 class ModuleDocFragment:
     """Sections by name: `extends_documentation_fragment: apiary.instinct.attributes.decides`."""
 
-    # A module that changes the host, exact in check mode.
-    APPLIES = r"""
+    # An action that decides on the controller and leaves the host alone.
+    DECIDES = r"""
 attributes:
+  action:
+    description: Has an action plugin, so it runs on the controller.
+    support: full
+  check_mode:
+    description: Can run in check mode and predict the changed status without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed, when in diff mode.
+    support: none
+    details: The action changes nothing on the host.
+"""
+
+    # An action on the controller whose result has a diff.
+    DIFFERS = r"""
+attributes:
+  action:
+    description: Has an action plugin, so it runs on the controller.
+    support: full
   check_mode:
     description: Can run in check mode and predict the changed status without modifying the target.
     support: full
@@ -20,22 +38,6 @@ attributes:
     description: Will return details on what has changed, when in diff mode.
     support: full
 """
-
-    _ACTION = r"""
-  action:
-    description: Has an action plugin, so it runs on the controller.
-    support: full
-"""
-
-    # An action on the controller whose result has a diff.
-    DIFFERS = APPLIES + _ACTION
-
-    # An action that decides on the controller and leaves the host alone.
-    DECIDES = (
-        APPLIES.removesuffix("full\n")
-        + "none\n    details: The action changes nothing on the host."
-        + _ACTION
-    )
 
     # A module that only reads.
     READS = r"""
@@ -48,4 +50,15 @@ attributes:
     description: Will return details on what has changed, when in diff mode.
     support: none
     details: The module changes nothing.
+"""
+
+    # A module that changes the host, exact in check mode.
+    APPLIES = r"""
+attributes:
+  check_mode:
+    description: Can run in check mode and predict the changed status without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed, when in diff mode.
+    support: full
 """

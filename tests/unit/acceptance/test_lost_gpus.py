@@ -7,7 +7,7 @@
 import re
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.modules import acceptance_probe as probe
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import acceptance as probe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance import measured
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import (
     Measured,

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.modules import acceptance_probe as probe
+from ansible_collections.apiary.instinct.plugins.module_utils.evidence import acceptance as probe
 
 MIB = 2**20
 
