@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..findings import Finding, error
-from ..plan.naming import name_of
-from ..plan.types import Plan
+from ..plan.types import Plan, name_of
 
 _EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - addresses to compare with
 Document = Mapping[str, Any]

@@ -15,8 +15,7 @@ from ..documents import to_document
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, from_host, has_errors
 from ..host.resources import with_overrides
-from ..plan.naming import name_of
-from ..plan.types import Plan
+from ..plan.types import Plan, name_of
 from ..render.replicas import ReplicasPlan
 from .types import Change, ConcernSurvey, Served
 

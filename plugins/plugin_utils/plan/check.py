@@ -14,8 +14,7 @@ from ..deployment import MixedLayout, check_deployment
 from ..documents import from_document
 from ..findings import ApiaryError, error
 from ..numbers import parse_cpulist
-from .naming import unit_name
-from .types import Plan, Replica
+from .types import Plan, Replica, unit_name
 
 _GPU = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -16,8 +16,7 @@ from typing import Any
 from ..documents import dumps, knowledge
 from ..engine.types import Reason, Recipe
 from ..placement.types import Placement
-from .naming import name_of
-from .types import Plan, Replica
+from .types import Plan, Replica, name_of
 
 GIB = 2**30
 

@@ -17,9 +17,8 @@ from ..placement.place import Placed
 from ..placement.types import Request
 from ..topology.types import Topology
 from .engines import Engines
-from .naming import layout_name
 from .preference import Facts, preference
-from .types import ConsideredLayout, LayoutChoice
+from .types import ConsideredLayout, LayoutChoice, layout_name
 
 T = TypeVar("T")
 # Of more GPUs unequal layouts are considered with two sizes only: partitions grow exponentially.

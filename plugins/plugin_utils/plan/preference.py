@@ -15,8 +15,7 @@ from typing import Any
 
 from ..deployment import AutoLayout
 from ..documents import knowledge
-from .naming import layout_name
-from .types import Criterion
+from .types import Criterion, layout_name
 
 GIB = 2**30
 Key = tuple[float, ...]

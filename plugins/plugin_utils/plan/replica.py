@@ -19,10 +19,9 @@ from ..engine.types import Reason, Recipe
 from ..model.types import Architecture, Memory
 from ..model.weights import checkpoint_bytes
 from ..placement.types import ReplicaPlacement
-from .naming import unit_name
 from .nodes import Place, network_env
 from .ports import meeting_port
-from .types import Plan, Replica
+from .types import Plan, Replica, unit_name
 
 
 @dataclass(frozen=True)

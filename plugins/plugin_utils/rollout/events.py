@@ -12,7 +12,7 @@ from typing import Any
 
 from ..documents import from_document
 from ..findings import ApiaryError, Finding, error
-from ..plan.naming import replica_number, server_name
+from ..plan.types import replica_number, server_name
 from .maintenance import plan_maintenance, serving, units_to_start
 from .progress import Failure, Outcome, Progress, closing, failure_of, may_begin
 from .types import Step

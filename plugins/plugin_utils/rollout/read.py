@@ -16,7 +16,7 @@ from typing import Any
 
 from ..documents import knowledge
 from ..findings import error
-from ..plan.naming import replica_number, server_name
+from ..plan.types import replica_number, server_name
 from .types import Lock, Situation, Slot
 
 # An owner is a user, a controller and a process; a time is shorter.

@@ -14,9 +14,8 @@ from types import MappingProxyType
 
 from ..documents import knowledge
 from ..findings import Finding
-from ..plan.naming import server_name
 from ..plan.ports import agent_port
-from ..plan.types import Plan, Replica
+from ..plan.types import Plan, Replica, server_name
 from .types import Pool, RouterSettings, Server
 
 BASE_WEIGHT = 100

@@ -22,9 +22,8 @@ from ..documents import knowledge
 from ..findings import ApiaryError, Finding, error, errors_of
 from ..model.types import Architecture, ModuleMemory
 from ..plan.build import PlanRequest, build_plans
-from ..plan.naming import name_of
 from ..plan.nodes import nodes_of
-from ..plan.types import ConsideredLayout, Plan
+from ..plan.types import ConsideredLayout, Plan, name_of
 from ..topology.types import Topology
 from . import knobs
 from .types import Candidate, Fact, NotTried, Question, Tune

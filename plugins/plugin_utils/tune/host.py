@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..findings import ApiaryError, Finding, error
-from ..plan.naming import unit_name
+from ..plan.types import unit_name
 from ..rollout.read import own_units
 
 Servers = Mapping[str, Mapping[str, Any]]

@@ -50,4 +50,9 @@ def _start(unit: str, text: str) -> Start | None:
 
 
 def _numbers(*values: Any) -> list[int | None]:
-    return [value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST else None for value in values]
+    return [
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST
+        else None
+        for value in values
+    ]
