@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, error
-from .comparison.proof import doubt, unproven
+from .comparison.compare import doubt, unproven
 from .comparison.sameness import one_configuration
 from .comparison.statistics import functions, interval
 from .ledger import by_size

@@ -10,8 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..bench.comparison.compare import Verdict, compare
-from ..bench.comparison.proof import doubt, unproven
+from ..bench.comparison.compare import Verdict, compare, doubt, unproven
 from ..bench.comparison.sameness import by_engine_run, question
 from ..bench.ledger import By
 from ..bench.search import searched_by

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..bench.comparison import proof
+from ..bench.comparison import compare
 from ..bench.types import Bench
 from ..documents import from_document
 from ..files import read_text
@@ -105,5 +105,5 @@ def doubted(state: Tune, directory: Path) -> Tune:
     here = [path for path in paths if (directory / path).is_file()]
     texts = {path: read_text(str(directory / path)) for path in here}
     benches = [from_document(Bench, json.loads(text), path) for path, text in texts.items()]
-    notes = proof.doubt(state.requested.deployment.name, proof.unproven(benches))
+    notes = compare.doubt(state.requested.deployment.name, compare.unproven(benches))
     return dataclasses.replace(state, findings=tuple(dict.fromkeys((*state.findings, *notes))))

@@ -11,8 +11,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.capacity imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.compare import (
     compare,
     regression,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.proof import (
     unanswered,
     unproven,
 )

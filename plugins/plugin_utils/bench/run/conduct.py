@@ -28,7 +28,7 @@ from ...numbers import parse_cpulist
 from ...plan.check import parse_plan
 from ...slo import slo as limits
 from .. import ledger, workloads
-from ..comparison import proof
+from ..comparison import compare
 from ..place import Served, served_by
 from ..types import Bench, Requested, Target
 from . import drive
@@ -125,11 +125,11 @@ def conduct(order: Order, session: Session, show: Show = drive.silent) -> Bench:
 
 def _evaluated(bench: Bench) -> tuple[Finding, ...]:
     """Return what is to be said of the whole: rules replaced, not checked, nothing answered."""
-    replaced = proof.rules_text(bench.environment.get("rules"))
+    replaced = compare.rules_text(bench.environment.get("rules"))
     message = f"was measured by other rules than the protocol's: {replaced}"
     others = (Finding("BENCH-THRESHOLD", bench.name, message),) if replaced else ()
-    doubt = proof.doubt(bench.name, proof.unproven([bench]))
-    return (*others, *doubt, *proof.unanswered(bench))
+    doubt = compare.doubt(bench.name, compare.unproven([bench]))
+    return (*others, *doubt, *compare.unanswered(bench))
 
 
 def _served(order: Order, seen: Seen) -> tuple[Order, tuple[Finding, ...]]:
