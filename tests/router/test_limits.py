@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
@@ -296,3 +297,27 @@ def test_what_a_key_has_at_one_deployment_is_no_share_of_anothers(place):
             return answers
 
     assert asyncio.run(scenario()) == [429, 200]
+
+
+def test_a_router_that_is_full_says_so_and_its_metrics_answer(place):
+    async def scenario():
+        async with serving(place, 1) as ([replica], [router]):
+            router.settings = replace(router.settings, connections=100)
+            router.write()
+            await router.restart()
+            held = [Client(router.port, f"127.0.0.{2 + at // 20}") for at in range(100)]
+            for client in held:
+                await client.send({"seconds": 60})
+            await router.until(lambda: replica.running == 100)
+            refused = [await Client(router.port).ask() for _number in range(20)]
+            healthy = await Client(router.port).ask(path="/health")
+            metrics = await Client(router.settings.admin_port).ask(path="/metrics")
+            for client in held:
+                client.close()
+            await router.until(lambda: replica.running == 0)
+            return refused, healthy, metrics, await Client(router.port).ask()
+
+    refused, healthy, metrics, after = asyncio.run(scenario())
+    assert {(one.status, one.error) for one in refused} == {(429, "router_overloaded")}
+    assert all("retry-after" in one.headers for one in refused)
+    assert (healthy.status, metrics.status, after.status) == (200, 200, 200)
