@@ -20,10 +20,10 @@ from ..engine.types import Recipe
 from ..findings import error, stop_on_errors
 from ..gpus import gpu_facts
 from ..model.config import known
-from ..model.types import Architecture
+from ..model.types import Architecture, Memory
 from ..placement.place import place_together
 from ..placement.types import Placement, Request
-from ..topology.types import Topology
+from ..topology.types import Start, Topology
 from .engines import Engines, of_host
 from .layouts import choose_layout, not_measured
 from .measured import counted, start_of
@@ -31,7 +31,7 @@ from .nodes import Place, check_place, rank_of
 from .ports import check_ports, internal_ports, meeting_port
 from .replica import Part, replica_of, with_start_timeout
 from .together import check_gpus, check_memory, check_names, check_taken, offload_gib
-from .types import LayoutChoice, Plan
+from .types import LayoutChoice, Plan, Replica
 
 
 @dataclass(frozen=True)
@@ -238,10 +238,34 @@ def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[
     )
     version, before = deployment.engine.version, request.keep
     starts = [start_of(one, version, draft.gpu_model, topology.starts, before) for one in replicas]
-    needs = [
+    measured = [
         counted(need, start, topology.host, engines.given)
         for need, start in zip(needs, starts, strict=True)
     ]
+    computed = _finished(draft, placement, topology, replicas, needs, ())
+    # What engines measured counts as soon as something else changes: a second run brings nothing.
+    if measured == needs or (before and _bare(computed) == _bare(before)):
+        return computed
+    used_starts = [
+        start for start, need, own in zip(starts, measured, needs, strict=True) if need is not own
+    ]
+    return _finished(draft, placement, topology, replicas, measured, used_starts)
+
+
+def _bare(plan: Plan) -> Plan:
+    return dataclasses.replace(plan, findings=())
+
+
+def _finished(
+    draft: _Draft,
+    placement: Placement,
+    topology: Topology,
+    replicas: Sequence[Replica],
+    needs: Sequence[Memory],
+    starts: Sequence[Start | None],
+) -> Plan:
+    """Return the plan of replicas whose memory is known."""
+    request, deployment = draft.request, draft.request.deployment
     replicas = tuple(
         dataclasses.replace(one, kv_tokens=need.kv_tokens_per_engine)
         for one, need in zip(replicas, needs, strict=True)

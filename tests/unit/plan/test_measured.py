@@ -98,6 +98,20 @@ def test_what_is_not_credible_does_not_count(computed, factor):
     assert set(notes(plan)) == {"FIT-MEASURED-ODD"}
 
 
+@pytest.mark.parametrize("factor", [0.9, 1.0, 100])
+def test_the_run_after_the_first_start_changes_no_plan(computed, factor):
+    host = started(computed, kv_tokens=int(computed.memory.kv_tokens_per_engine * factor))
+    before = plan_of(to_document(computed), "plan.json")
+    assert planned(host, keep=before) == before
+
+
+def test_a_plan_that_changes_counts_with_what_was_measured(computed):
+    tokens = int(computed.memory.kv_tokens_per_engine * 0.9)
+    plan = planned(started(computed, kv_tokens=tokens), keep=computed, base_port=9000)
+    assert plan.replicas[0].recipe == computed.replicas[0].recipe
+    assert plan.replicas[0].kv_tokens == tokens
+
+
 def test_a_restart_changes_no_plan(computed):
     tokens = int(computed.memory.kv_tokens_per_engine * 0.9)
     before = planned(started(computed, kv_tokens=tokens))
