@@ -13,7 +13,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.finding import ApiaryError, fail
 from ..module_utils.host_plan import DIRECTORY, parse_host_plan
-from ..module_utils.replicas import releases, rollout_lock, units
+from ..module_utils.replicas import releases, units
 from ..module_utils.resources import file
 
 
@@ -52,7 +52,7 @@ def main() -> None:
         "plan": plan.document if plan else None,
         "serving": [one for one in services if states[one].get("ActiveState") == "active"],
         "stopped": [one for one in services if states[one].get("ActiveState") == "inactive"],
-        "lock": rollout_lock.read_lock(os.path.join(parameters["lock_directory"], f"{name}.lock")),
+        "lock": releases.read_lock(os.path.join(parameters["lock_directory"], f"{name}.lock")),
         "releases": list(shelf.releases),
         "current": shelf.current,
         "previous": shelf.previous,

@@ -14,7 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.durable import sync_directory
 from ..module_utils.finding import Finding, fail
-from ..module_utils.replicas import rollout_lock
+from ..module_utils.replicas import releases
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     parameters = module.params
     owner = parameters["owner"]
     path = os.path.join(parameters["directory"], f"{parameters['deployment']}.lock")
-    held = rollout_lock.read_lock(path)
+    held = releases.read_lock(path)
     # Of a torn one no run can say that it is its own.
     foreign = held is not None and held.get("owner") != owner and not held.get("torn")
 
@@ -52,13 +52,13 @@ def main() -> None:
             sync_directory(parameters["directory"])
         module.exit_json(changed=held is not None, lock=None)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    requested = rollout_lock.wanted_lock(
+    requested = releases.wanted_lock(
         held, owner, parameters["out"], now, stopped=parameters["stopped"]
     )
     if requested != held and not module.check_mode:
         os.umask(0o022)
-        if not rollout_lock.take_lock(path, requested, fresh=held is None):
-            refuse(rollout_lock.read_lock(path) or {})
+        if not releases.take_lock(path, requested, fresh=held is None):
+            refuse(releases.read_lock(path) or {})
     module.exit_json(changed=requested != held, lock=requested)
 
 

@@ -244,16 +244,14 @@ def _plan(draft: _Draft, placement: Placement, topology: Topology, blocks: dict[
     ]
     computed = _finished(draft, placement, topology, replicas, needs, ())
     # What engines measured counts as soon as something else changes: a second run brings nothing.
-    if measured == needs or (before and _bare(computed) == _bare(before)):
+    if measured == needs or (
+        before and dataclasses.replace(computed, findings=before.findings) == before
+    ):
         return computed
     used_starts = [
         start for start, need, own in zip(starts, measured, needs, strict=True) if need is not own
     ]
     return _finished(draft, placement, topology, replicas, measured, used_starts)
-
-
-def _bare(plan: Plan) -> Plan:
-    return dataclasses.replace(plan, findings=())
 
 
 def _finished(

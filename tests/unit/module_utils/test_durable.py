@@ -13,10 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import durable
-from ansible_collections.apiary.instinct.plugins.module_utils.replicas import (
-    releases,
-    rollout_lock,
-)
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas import releases
 from ansible_collections.apiary.instinct.plugins.module_utils.resources import file, mount, types
 from ansible_collections.apiary.instinct.plugins.module_utils.router import haproxy
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
@@ -103,7 +100,7 @@ def write_fstab(place, module, monkeypatch):
 
 def take_lock(place, _module, _monkeypatch):
     path = place / "rollout/x.lock"
-    assert rollout_lock.take_lock(str(path), {"owner": "ann", "out": ["u"]}, fresh=True)
+    assert releases.take_lock(str(path), {"owner": "ann", "out": ["u"]}, fresh=True)
     return path
 
 
@@ -111,7 +108,7 @@ def renew_lock(place, module, monkeypatch):
     path = take_lock(place, module, monkeypatch)
     disk = os.fsync.__self__
     disk.events.clear()
-    assert rollout_lock.take_lock(str(path), {"owner": "ann", "out": []}, fresh=False)
+    assert releases.take_lock(str(path), {"owner": "ann", "out": []}, fresh=False)
     return path
 
 

@@ -5,7 +5,7 @@
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.module_utils.replicas import rollout_lock as store
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas import releases as store
 from ansible_collections.apiary.instinct.plugins.modules import rollout_lock
 
 from support.modules import run_module
