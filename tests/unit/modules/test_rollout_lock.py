@@ -39,7 +39,7 @@ def test_a_lock_remembers_that_nothing_was_up(lock):
 def test_the_owner_goes_on_from_the_same_time(lock, tmp_path):
     since = lock()["lock"]["since"]
     (tmp_path / "x.lock").write_text(
-        json.dumps({"schema": store.SCHEMA, "owner": "ann", "since": "then", "out": []})
+        json.dumps({"schema": store.LOCK_SCHEMA, "owner": "ann", "since": "then", "out": []})
     )
     assert not lock()["changed"]
     assert lock(out=[UNIT])["lock"]["since"] == "then" != since
