@@ -142,9 +142,9 @@ class Host:
             line for line in self.unit.splitlines() if line.startswith("ExecStartPre=+")
         ).split()
         code = (
-            "import sys; from apiary_launch import container, spec;"
+            "import sys; from apiary_launch import container, context;"
             "root, document, user, source, keep, empty = sys.argv[1:];"
-            "one = spec.read_spec(document);"
+            "one = context.read_spec(document);"
             "container.prepare(one, user, source, keep.split(), empty.split(), root)"
         )
         keep, empty = (
