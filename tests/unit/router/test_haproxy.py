@@ -36,7 +36,7 @@ def test_golden(golden, case):
     for path, file in rendered(routers()[case]).items():
         name = path.rpartition("/")[2]
         # The others' are the same.
-        places = {"paths.lst": ("everything",), "replica.lua": ("everything", "default")}
+        places = {"paths.lst": ("everything",), "replica.lua": ("default",)}
         if case in places.get(name, (case,)):
             golden(f"router/{case}/{name}", file.content)
 
@@ -107,3 +107,9 @@ def test_keys_are_tried_in_their_order():
 def test_no_path_of_the_engines_operator_is_let_through():
     for path in ("/metrics", "/sleep", "/collective_rpc", "/v1/load_lora_adapter", "/health"):
         assert path not in knowledge("router.yml")["paths"]["exact"]
+
+
+def test_the_alert_of_connections_counts_with_what_is_kept_beyond_the_limit():
+    alerts = {one["alert"]: one for one in knowledge("telemetry/alerts.yml")["alerts"]}
+    kept = knowledge("router.yml")["full"]["process"]
+    assert f"haproxy_process_max_connections - {kept})" in alerts["RouterConnectionsHigh"]["expr"]
