@@ -71,7 +71,7 @@ def certificate(path):
 def test_every_golden_configuration_is_valid(place, case):
     files = {
         "haproxy.cfg" if file.name == "haproxy.cfg" else f"apiary/{file.name}": file.read_text()
-        for folder in (GOLDEN / "everything", GOLDEN / case)
+        for folder in (GOLDEN / "default", GOLDEN / "everything", GOLDEN / case)
         for file in folder.iterdir()
     }
     assert check(files, place) == []
