@@ -301,6 +301,15 @@ DAMAGED = {
     "a row's number has more digits": re.sub(
         r"(?m)^7 ", "7" * 30 + " ", FORM["rocm-smi 4 concise"](MESH)
     ),
+    "two rows run together": re.sub(
+        r"(?m)^(6 .*)\n(7 )", r"\1p\2", FORM["rocm-smi 4 concise"](MESH)
+    ),
+    "the head of an agent is gone": re.sub(
+        r"(?m)^  Uuid: +GPU.*\n(?s:.*?)(?=^  Node: )", "", FORM["rocminfo"](MESH), count=1
+    ),
+    "the table has no head and half of its rows": re.sub(
+        r"(?m)^( +bdf .*|GPU[4-7] .*)\n", "", FORM["amd-smi 24 xgmi"](MESH)
+    ),
     "devices are not in their order": re.sub(
         r"(?m)^(Device: 1, .*\n)((?:.*\n){9})", r"\2\1", FORM["rocm_bandwidth_test"](MESH)
     ),

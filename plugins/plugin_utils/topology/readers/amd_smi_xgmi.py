@@ -40,6 +40,7 @@ def read(
     counts: dict[str, tuple[int, int]] = {}
     for title, body in _parts(lines):
         headers = [_COLUMN.findall(line) for line in body if "bdf" in line]
+        headers += [_TRAFFIC.findall(line) for line in body if line.split()[:1] == ["Read"]]
         rows = [(place, match) for place, line in enumerate(body) if (match := _ROW.match(line))]
         numbers = [int(match.group(1)) for _place, match in rows]
         if counts.get(title, (len(set(numbers)),))[0] != len(set(numbers)):

@@ -48,6 +48,7 @@ _PAIRS = " between two gpus"
 _COLUMNS = re.compile(
     r"GPU|Device|Node|IDs|Temp|Power|AvgPwr|Partitions|[SM]CLK|Fan|Perf|PwrCap|(?:VRAM|GPU)%"
 )
+_TEMPERATURE = re.compile(r"\d°?[cC]\s")
 _FAILURE = re.compile(
     r"^(\w+(?:Error|Exception): .*|NOT_SUPPORTED: .*|ERROR: Cannot print .*"
     r"|(?:rocm-smi|rocm_smi\.py): error: .*)",
@@ -137,13 +138,13 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     ]
     others = [own for title, own in sections if not title.lower().startswith("concise")]
     damaged += [line for own in others for line in own if _is_row(line)]
-    # A number of more digits than any GPU has.
+    # A number of more digits than any GPU has, or rows that run together.
     damaged += [
         line
         for title, own in sections
         if title.lower().startswith("concise")
         for line in own
-        if re.match(r"\s*\d{5}", line)
+        if re.match(r"\s*\d{5}", line) or len(_TEMPERATURE.findall(line)) > 1
     ]
     if damaged:
         message = f"a line is damaged or not where it belongs: {damaged[0].strip()[:60]!r}"

@@ -48,8 +48,9 @@ def parse(texts: Iterable[str], subject: str) -> Observation:
         numbers = [int(number) for number in _AGENT.findall(part)]
         kinds = [block for block in _AGENT.split(part)[2::2] if len(_KIND.findall(block)) == 1]
         nodes = [int(node) for node in re.findall(r"(?m)^  Node: +(\d{1,4})\b", part)]
-        # ROCr goes by node.
-        whole = len(kinds) == len(numbers) and nodes == sorted(nodes)
+        # ROCr goes by node; where one agent has a Uuid, each has.
+        uuids = len(re.findall(r"(?m)^  Uuid: ", part)) or len(numbers)
+        whole = len(kinds) == len(numbers) == uuids and nodes == sorted(nodes)
         if numbers != list(range(1, len(numbers) + 1)) or not whole:
             message = f"{len(kinds)} agents of {max(numbers)} are whole"
             findings.append(problems.truncated(subject, message))
