@@ -72,6 +72,7 @@ WANTED = st.fixed_dictionaries(
         "hold_kernel": st.booleans(),
         "remove_legacy": st.just(True),
         "allow_unsupported": st.just(True),
+        "burn_in": st.booleans(),
     }
 )
 

@@ -81,12 +81,13 @@ class Target:
         return known.get("module") if known else None
 
     def packages(self) -> tuple[str, ...]:
-        """Return the names of the userland packages of the profile."""
-        names = []
-        for name in self.stream_facts["packages"][self.settings.profile]:
+        """Return the names of the userland packages of the profile, and of burn-in's programs."""
+        names: list[str] = []
+        wanted = self.stream_facts["packages"][self.settings.profile]
+        for name in (*wanted, *(self.stream_facts["burn_in"] if self.settings.burn_in else ())):
             for gfx in self.gfx if "{gfx}" in name else ("",):
                 names.append(name.format(series=self.rocm.series, gfx=gfx))
-        return tuple(names)
+        return tuple(dict.fromkeys(names))
 
     def userland_glob(self) -> str:
         """Return the versions of userland packages that will do."""

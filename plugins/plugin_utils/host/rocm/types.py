@@ -32,6 +32,7 @@ class Settings:
     ``update_kernel`` lets the newest kernel be installed where repositories have no headers of the
     running one any more. ``leave_packages`` are names or globs of installed packages that stay.
     ``extra_repositories`` lets those of the distribution be enabled that AMD's packages need.
+    ``burn_in`` adds the programs of acceptance's tests that the stream's repository has.
     Keys are named by their 40 hexadecimal digits; ``key_*`` is the userland repository's key,
     ``driver_key_*`` the driver's, each taken from what AMD publishes where None.
     """
@@ -53,6 +54,7 @@ class Settings:
     hold_kernel: bool = False
     update_kernel: bool = False
     extra_repositories: bool = True
+    burn_in: bool = False
     leave_packages: tuple[str, ...] = ()
     state: State = "present"
 

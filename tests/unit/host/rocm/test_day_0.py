@@ -199,3 +199,20 @@ def test_directories_of_dkms_without_a_source_go_before_an_upgrade():
     evidence.commands["dkms_directories"] = CommandOutput(("find",), 0, listed, "", 0.0)
     plan = rocm.decide(rocm.Settings(), evidence)
     assert plan.repair == (("rm", "--recursive", "--force", "--one-file-system", stale),)
+
+
+@pytest.mark.parametrize(
+    ("release", "more"),
+    [("7.2.4", {"rocm-validation-suite", "rccl"}), ("10.0.0", set())],
+)
+def test_burn_in_brings_what_the_streams_repository_has(release, more):
+    names = [
+        {
+            package.name
+            for package in Machine("ubuntu-24.04")
+            .plan(rocm_version=release, burn_in=burn_in)
+            .packages
+        }
+        for burn_in in (False, True)
+    ]
+    assert names[1] - names[0] == more
