@@ -123,6 +123,8 @@ class Packages:
                 self.initramfs = self.initramfs or one["initramfs"]
         # With the first stage: what the kernel module is built with must be there before it.
         before, *later = self.requested["install"] or [[]]
+        hold = [name for name in self.requested["hold"] if name not in lacking]
+        self.requested = {**self.requested, "hold": hold}
         self.stages = [stage for stage in ([*before, *first], *later) if stage]
         return lacking
 

@@ -119,7 +119,7 @@ def test_what_is_optional_comes_with_the_first_stage_where_it_can_be_had(run):
 
 def test_what_is_optional_and_gone_changes_nothing(run):
     host = Host()
-    told = run(host, manager="apt", optional=[OFFER])
+    told = run(host, manager="apt", optional=[OFFER], hold=[OLD])
     assert (told["changed"], told["lacking"]) == (False, [OLD])
     assert [finding["severity"] for finding in told["findings"]] == ["warning"]
     assert verbs(host) == ["apt-get update"]

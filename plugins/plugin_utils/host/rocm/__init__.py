@@ -257,7 +257,8 @@ def _absent(target: Target, state: HostState, evidence: Evidence) -> RocmPlan:
     remove = packages.removed(target, state)
     own = repositories.own_paths(target)
     drivers = tuple(name for name in remove if name in driver_names())
-    held = tuple(name for name in state.held if name in remove)
+    ours = {*remove, *packages.held_packages(target, state)}
+    held = tuple(name for name in state.held if name in ours)
     disruptive = tuple(f"{name} is removed" for name in drivers)
     reboot = reboot_reasons(target, driver_of(target, (), state), state, drivers)
     return RocmPlan(

@@ -229,6 +229,8 @@ def held_packages(target: Target, state: HostState) -> tuple[str, ...]:
     names = list(streams()["driver"]["packages"]) if target.driver else []
     if target.settings.hold_kernel:
         names += meta_packages(target, state)
+        if target.driver:
+            names += (name for offer in without_headers(target, state) for name in offer.packages)
     return tuple(names)
 
 

@@ -89,7 +89,13 @@ def test_a5_the_next_kernel_comes_with_its_headers(system, installed, offered):
         if name.startswith("linux-headers-")
     ]
     assert headers == offered
-    assert changes(machine.applied(machine.plan()).plan()) == {}
+    for settings in ({}, {"hold_kernel": True}):
+        done = machine.applied(machine.plan(**settings))
+        assert changes(done.plan(**settings)) == {}
+        if settings:
+            assert {*installed, *offered} <= set(done.held)
+            gone = done.applied(done.plan(state="absent", **settings))
+            assert not set(gone.held)
 
 
 def planned(machine, offered, **settings):
