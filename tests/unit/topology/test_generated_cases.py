@@ -304,6 +304,9 @@ DAMAGED = {
     "two rows run together": re.sub(
         r"(?m)^(6 .*)\n(7 )", r"\1p\2", FORM["rocm-smi 4 concise"](MESH)
     ),
+    "a row's target is damaged": FORM["rocm-smi hardware"](MESH)[::-1].replace("xfg", "fg", 1)[
+        ::-1
+    ],
     "the head of an agent is gone": re.sub(
         r"(?m)^  Uuid: +GPU.*\n(?s:.*?)(?=^  Node: )", "", FORM["rocminfo"](MESH), count=1
     ),

@@ -138,13 +138,15 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     ]
     others = [own for title, own in sections if not title.lower().startswith("concise")]
     damaged += [line for own in others for line in own if _is_row(line)]
-    # A number of more digits than any GPU has, or rows that run together.
+    # A number of more digits than any GPU has, rows that run together, one of a GPU that is none.
     damaged += [
         line
         for title, own in sections
         if title.lower().startswith("concise")
         for line in own
-        if re.match(r"\s*\d{5}", line) or len(_TEMPERATURE.findall(line)) > 1
+        if re.match(r"\s*\d{5}", line)
+        or len(_TEMPERATURE.findall(line)) > 1
+        or (title.lower().startswith("concise hardware") and _UNREAD_ROW.match(line))
     ]
     if damaged:
         message = f"a line is damaged or not where it belongs: {damaged[0].strip()[:60]!r}"
@@ -306,6 +308,7 @@ _CONCISE_WIDE = re.compile(
 _CONCISE_OLD = re.compile(r"^\s*(\d{1,4})(?:\s+\S+){6,}\s*$")
 _MODES = re.compile(r"(NPS\d|N/A), ([A-Z]PX|N/A)(?:, (\d+|N/A))?\s")
 _HARDWARE = re.compile(r"^\s*(\d{1,4})\s+(\d{1,4})\s+(0x[0-9a-fA-F]{4}|N/A)\s+(\d+)\s+gfx\S+\s")
+_UNREAD_ROW = re.compile(rf"(?!{_HARDWARE.pattern})\s*\d{{1,4}}\s+\S")
 
 
 def _strange_columns(title: str, lines: Sequence[str]) -> list[str]:
