@@ -304,6 +304,10 @@ DAMAGED = {
     "two rows run together": re.sub(
         r"(?m)^(6 .*)\n(7 )", r"\1p\2", FORM["rocm-smi 4 concise"](MESH)
     ),
+    "a row's number is below zero": FORM["rocm-smi concise"](MESH).replace("\n7  ", "\n-7 "),
+    "two lines of GPUs run together": FORM["rocm-smi bus"](MESH).replace(
+        "\nGPU[6]\t\t: PCI Bus", "GPU[6]\t\t: PCI Bs"
+    ),
     "a row's target is damaged": FORM["rocm-smi hardware"](MESH)[::-1].replace("xfg", "fg", 1)[
         ::-1
     ],

@@ -144,7 +144,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
         for title, own in sections
         if title.lower().startswith("concise")
         for line in own
-        if re.match(r"\s*\d{5}", line)
+        if re.match(r"\s*(?:\d{5}|-\d)", line)
         or len(_TEMPERATURE.findall(line)) > 1
         or (title.lower().startswith("concise hardware") and _UNREAD_ROW.match(line))
     ]
@@ -190,10 +190,11 @@ def _shortened(text: str) -> bool:
 
 
 def _damaged(line: str) -> bool:
-    """Return whether a line is nearly a rule or nearly begins with a GPU's number."""
+    """Return whether a line is nearly a rule, nearly begins with a GPU's number, or is two."""
     if line.count("=") > 20:
         return _rule(line) is None and _TITLE.match(line.rstrip()) is None
-    return _NEARLY.match(line) is not None and _MENTION.match(line) is None
+    mention = _MENTION.match(line)
+    return _NEARLY.match(line) is not None if mention is None else line.count("GPU[") > 1
 
 
 def _is_row(line: str) -> bool:
