@@ -306,7 +306,7 @@ DAMAGED = {
     ),
     "a row's number is below zero": FORM["rocm-smi concise"](MESH).replace("\n7  ", "\n-7 "),
     "two lines of GPUs run together": FORM["rocm-smi bus"](MESH).replace(
-        "\nGPU[6]\t\t: PCI Bus", "GPU[6]\t\t: PCI Bs"
+        "\nGPU[7]\t\t: PCI Bus", "GPU[7]\t\t: PCI Bs"
     ),
     "a row's target is damaged": FORM["rocm-smi hardware"](MESH)[::-1].replace("xfg", "fg", 1)[
         ::-1
