@@ -9,7 +9,8 @@
 
 OUTDIR/mirror mirrors repo.radeon.com (amdgpu/, rocm/) and stable.repo.amd.com and repo.amd.com
 (rocm/core/packages, rocm/packages-multi-arch); OUTDIR/distribution has what the lab's release
-lacks: kernels and headers by name, and the doubles of dkms and update-initramfs.
+lacks: kernels and headers by name, and the doubles of dkms and update-initramfs. OUTDIR/ubuntu is
+the archive of a host that is Ubuntu to all that asks it (molecule's noble_custom, jammy_custom).
 OUTDIR/facts.json tells the key's fingerprint and the kernels. OUTDIR.tar has all of it. Keys are
 made here and now; what is there and was made by the same code stays.
 """
@@ -124,32 +125,49 @@ def therock_stubs(facts: dict[str, Any], series: str) -> list[Stub]:
     return stubs
 
 
+def kernel_stubs(kernel: str, version: str) -> list[Stub]:
+    """Return a kernel and its headers, which lie where DKMS looks for them."""
+    image = {f"/boot/vmlinuz-{kernel}": "", f"/lib/modules/{kernel}/modules.order": ""}
+    headers = {f"/usr/src/linux-headers-{kernel}/Makefile": ""}
+    build = {f"/lib/modules/{kernel}/build": f"/usr/src/linux-headers-{kernel}"}
+    scripts = {"postinst": HEADER_HOOKS.format(kernel)}
+    return [
+        Stub(f"linux-image-{kernel}", version, "", image),
+        Stub(f"linux-headers-{kernel}", version, "", headers, scripts, build),
+    ]
+
+
+def doubles() -> list[Stub]:
+    """Return doubles of what costs the lab too much."""
+    programs = {
+        "/usr/sbin/dkms": (DOUBLE / "dkms").read_text(),
+        "/etc/kernel/header_postinst.d/dkms": (DOUBLE / "header_hook").read_text(),
+    }
+    initramfs = {"/usr/sbin/update-initramfs": (DOUBLE / "update-initramfs").read_text()}
+    return [
+        Stub("dkms", "3.0.10-8+double", "kmod", programs),
+        Stub("initramfs-tools", "0.142+double", "kmod", initramfs),
+    ]
+
+
 def distribution_stubs() -> list[Stub]:
     """Return what the lab's release does not have, and doubles of what costs it too much."""
-    hook = (DOUBLE / "header_hook").read_text()
-    dkms = Stub(
-        "dkms",
-        "3.0.10-8+double",
-        "kmod",
-        {
-            "/usr/sbin/dkms": (DOUBLE / "dkms").read_text(),
-            "/etc/kernel/header_postinst.d/dkms": hook,
-        },
-    )
-    initramfs = {"/usr/sbin/update-initramfs": (DOUBLE / "update-initramfs").read_text()}
-    stubs = [dkms, Stub("initramfs-tools", "0.142+double", "kmod", initramfs)]
-    for kernel in kernels():
-        image = {f"/boot/vmlinuz-{kernel}": "", f"/lib/modules/{kernel}/modules.order": ""}
-        headers = {f"/usr/src/linux-headers-{kernel}/Makefile": ""}
-        build = {f"/lib/modules/{kernel}/build": f"/usr/src/linux-headers-{kernel}"}
-        hooks = HEADER_HOOKS.format(kernel)
-        stubs += [
-            Stub(f"linux-image-{kernel}", "6.1.119-1+stub", "", image),
-            Stub(
-                f"linux-headers-{kernel}", "6.1.119-1+stub", "", headers, {"postinst": hooks}, build
-            ),
-        ]
-    return [*stubs, Stub("linux-headers-amd64", "6.1.119-1+stub", "")]
+    version = "6.1.119-1+stub"
+    made = [stub for kernel in kernels() for stub in kernel_stubs(kernel, version)]
+    return [*doubles(), *made, Stub("linux-headers-amd64", version, "")]
+
+
+def ubuntu_stubs(kernel: str) -> list[Stub]:
+    """Return what Ubuntu has for a host: its kernel, the meta packages that bring it, doubles."""
+    version = kernel.removesuffix("-generic").replace("-", ".")
+    made = []
+    for each in (os.uname().release, kernel):
+        made += [*kernel_stubs(each, version), Stub(f"linux-modules-extra-{each}", version)]
+    for part in ("image", "headers"):
+        made.append(Stub(f"linux-{part}-generic", version, f"linux-{part}-{kernel}"))
+    made.append(Stub("linux-generic", version, "linux-image-generic, linux-headers-generic"))
+    made += [Stub(f"python3-{name}", "68.1.2+stub") for name in ("setuptools", "wheel")]
+    return [*doubles(), *made]
 
 
 def build_apt(facts: dict[str, Any], out: Path, signer: Signer) -> None:
@@ -167,6 +185,8 @@ def build_apt(facts: dict[str, Any], out: Path, signer: Signer) -> None:
             stubs = therock_stubs(facts, series)
             debs.publish(mirror / path / distribution, "stable", "AMD ROCm", stubs, signer)
     debs.publish(out / "distribution", "lab", "Apiary lab", distribution_stubs(), signer)
+    for codename, kernel in facts["ubuntu"].items():
+        debs.publish(out / "ubuntu", codename, "Ubuntu", ubuntu_stubs(kernel), signer)
 
 
 def build_rpm(facts: dict[str, Any], out: Path, signer: Signer) -> None:
