@@ -15,8 +15,9 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ..plugin_utils.adapters import Deciding as DecidingAction
 from ..plugin_utils.adapters import module_result, warn
-from ..plugin_utils.documents import dumps
+from ..plugin_utils.documents import dumps, from_document
 from ..plugin_utils.evidence.scopes import bounded, requested
+from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.files import read_text, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.applying import pending_of
@@ -32,6 +33,7 @@ from ..plugin_utils.fleet.given import (
 from ..plugin_utils.fleet.saved import save_documents
 from ..plugin_utils.fleet.serving import Wish, spans_hosts
 from ..plugin_utils.fleet.survey import evaluate, resources_of
+from ..plugin_utils.fleet.takeover import lines, takeover
 from ..plugin_utils.fleet.types import Survey
 from ..plugin_utils.host.role_options import options_of
 from ..plugin_utils.reach import with_reach
@@ -123,7 +125,11 @@ class ActionModule(DecidingAction):
         self._save(arguments, survey, decided, whole, "replicas" in everything)
         if not tolerant:
             _warn(survey)
-        return {**_result(survey, roles, path, decided), "acts": list(acts)}
+        taken: list[str] = []
+        if self._task.check_mode and not tolerant:
+            evidence = from_document(Evidence, document, f"{host}: evidence")
+            taken = lines(takeover(decided.concerns, reports, evidence))
+        return {**_result(survey, roles, path, decided), "acts": list(acts), "takeover": taken}
 
     def _options(self, host: str, names: tuple, variables: dict):
         """Return the options of roles, and what is wrong with those of others."""

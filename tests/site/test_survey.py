@@ -12,6 +12,7 @@ from .conftest import applied
 
 UNIT = "apiary-qwen3-235b-1.service"
 # What happens to the host by concern, and what a survey says would change.
+THEIRS = "/etc/apt/sources.list.d/amdgpu.list"
 DRIFTS = {
     "rocm": [
         ("apt-mark unhold amdgpu-dkms", "apt-mark hold amdgpu-dkms"),
@@ -84,15 +85,18 @@ def test_a_drift_is_its_concern_s_alone(operator, concern):
 
 
 def test_a_check_run_tells_the_drift_and_leaves_it(operator):
-    operator.shell("sysctl -qw kernel.numa_balancing=1")
+    operator.shell(f"sysctl -qw kernel.numa_balancing=1; echo > {THEIRS}")
     try:
         done = operator.play("site", "--check", "--diff")
         assert done.code == 0, done.output
         assert done.recap()["changed"] == 1
         assert "+++ after: /proc/sys/kernel/numa_balancing" in done.output
+        # What another installer left, and nothing of Apiary's own.
+        assert re.findall("(?m)^ +(replace|remove|change|keep) .*", done.output) == ["remove"]
+        assert re.search(f"(?m)^ +remove +rocm +{THEIRS}$", done.output)
         assert not (operator.artifacts / "gpu-001").exists()
     finally:
-        operator.shell("sysctl -qw kernel.numa_balancing=0")
+        operator.shell(f"sysctl -qw kernel.numa_balancing=0; rm {THEIRS}")
 
 
 def test_a_host_that_is_gone_is_in_its_survey(operator, tmp_path):

@@ -15,6 +15,7 @@ from ..documents import to_document
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, from_host, has_errors
 from ..host.resources import with_overrides
+from ..host.types import Kept
 from ..plan.types import Plan, name_of
 from ..render.replicas import ReplicasPlan
 from .types import Change, ConcernSurvey, Served
@@ -28,7 +29,7 @@ class Concern:
 
     ``changes`` are what the role does beside its resources whenever its plan says so. ``unsure``
     says that only the role itself can tell whether something would change, ``missing`` why it can't
-    be applied where no role before it brings what is missing.
+    be applied where no role before it brings what is missing; ``kept`` is what of others stays.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Concern:
     findings: tuple[Finding, ...] = ()
     unsure: bool = False
     missing: tuple[Finding, ...] = ()
+    kept: tuple[Kept, ...] = ()
 
 
 def refused(name: str, asked: str, refusal: ApiaryError) -> Concern:
@@ -55,6 +57,7 @@ def concern_of(name: str, plan: Any, options: Mapping[str, Any], asked: str) -> 
         reboot=plan.reboot,
         findings=_notable(plan.findings),
         unsure=_unsure(name, options),
+        kept=tuple(one for one in plan.skipped if isinstance(one, Kept)),
     )
 
 
@@ -126,12 +129,7 @@ def changes_of(report: Mapping[str, Any]) -> Iterator[Change]:
     for step in report["steps"]:
         yield Change(str(step))
     for diff in report["diff"]:
-        before, after = str(diff.get("before", "")), str(diff.get("after", ""))
-        subject = diff.get("after_header") or diff.get("before_header")
-        if subject:
-            yield Change(str(subject), before, after)
-        else:
-            yield from (Change(line) for line in str(diff.get("prepared", "")).splitlines())
+        yield Change(str(diff["after_header"]), str(diff["before"]), str(diff["after"]))
 
 
 def served(plan: Plan, text: str, up: int | None = None) -> Served:

@@ -40,6 +40,11 @@ class Skipped:
     reason: str
 
 
+@dataclass(frozen=True)
+class Kept(Skipped):
+    """What others have set up on this host, and what of it stays."""
+
+
 @dataclass(frozen=True, init=False)
 class Check:
     """One fact of a right host; a drift is a check that no longer passes.

@@ -18,7 +18,7 @@ from ...findings import ApiaryError, Finding, has_errors
 from ...topology.types import Topology
 from .. import resources
 from ..facts import unknown
-from ..types import HostFile, LiveSetting, Skipped
+from ..types import HostFile, Kept, LiveSetting, Skipped
 from . import kubelet
 from .kubelet import manager_settings
 from .node import (
@@ -57,7 +57,7 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
     if not settings.kubelet_enabled:
         skipped.append(Skipped("kubelet", "device_plugin_kubelet_enabled is false"))
     elif node.distribution in kubelet.facts()["others"] and settings.state == "absent":
-        skipped.append(Skipped("kubelet", f"{node.distribution} configures its own kubelet"))
+        skipped.append(Kept("kubelet", f"{node.distribution} configures its own kubelet"))
     elif settings.state == "present":
         wanted, found = _wanted(settings, node, host, evidence)
         findings += found

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ...evidence.types import Evidence
-from ..types import Check, HostFile, LiveSetting, Skipped
+from ..types import Check, HostFile, Kept, LiveSetting, Skipped
 from .catalogue import Chosen, Part
 
 # The last name of all, so that it wins over 99-local.conf and the like.
@@ -72,7 +72,7 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...]) -> Part:
         others = [told for told in setters(evidence.files, key) if told[0] != PATH]
         if at_least and others and _reaches(others[-1][1], value):
             # Writing ours would lower it.
-            skipped.append(Skipped(setting.id, f"{others[-1][0]} sets {key} = {others[-1][1]}"))
+            skipped.append(Kept(setting.id, f"{others[-1][0]} sets {key} = {others[-1][1]}"))
         else:
             lines.append(f"# {setting.reason}\n{key} = {value}\n")
             checks.append(_last_word(evidence, one, key))

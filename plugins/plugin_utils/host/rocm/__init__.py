@@ -14,7 +14,7 @@ from ...evidence.types import Evidence
 from ...findings import Finding
 from .. import resources
 from ..facts import is_guest, os_release, serving_replicas
-from ..types import HostFile, Skipped
+from ..types import HostFile, Kept, Skipped
 from . import checks, packages, repositories, support
 from .driver import Driver, builds, driver_of, kept_away, reboot_reasons
 from .host import HostState, boot_minimum, read
@@ -248,6 +248,8 @@ def _skipped(target: Target, state: HostState) -> Iterator[Skipped]:
         yield Skipped("matrix", f"nothing is known of ROCm {target.rocm.series}")
     if settings.profile == "serving":
         yield Skipped("libraries", "profile serving: containers bring their own userland")
+    if beside := [name for name in sorted(state.packages) if packages.left_alone(target, name)]:
+        yield Kept(f"packages {' '.join(beside)}", "of other releases, or of rocm_leave_packages")
     if not state.secure_boot and settings.driver:
         yield Skipped("signing", "Secure Boot is off, or the host tells nothing of it")
 
