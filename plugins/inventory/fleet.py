@@ -57,39 +57,10 @@ options:
         C(apiary_site) and C(apiary_failure_domain).
     type: list
     elements: str
-    choices:
-      - bios
-      - driver
-      - failure_domain
-      - gpu
-      - gpus
-      - health
-      - hive
-      - kernel
-      - os
-      - partitions
-      - quarantined
-      - rack
-      - rocm
-      - row
-      - serves
-      - settled
-      - site
-      - stale
-      - unreached
-      - unsurveyed
-    default:
-      - gpu
-      - hive
-      - driver
-      - rocm
-      - health
-      - serves
-      - rack
-      - quarantined
-      - stale
-      - unreached
-      - unsurveyed
+    choices: [bios, driver, failure_domain, gpu, gpus, health, hive, kernel, os, partitions,
+      quarantined, rack, rocm, row, serves, settled, site, stale, unreached, unsurveyed]
+    default: [gpu, hive, driver, rocm, health, serves, rack, quarantined, stale, unreached,
+      unsurveyed]
   prefix:
     description: Put before the name of every group of O(group_by).
     type: str

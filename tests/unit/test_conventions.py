@@ -49,7 +49,13 @@ def codes_in_use():
         *(ROOT / "roles").rglob("*.yml"),
     ]
     codes = {code for path in places for code in CODE.findall(path.read_text(encoding="utf-8"))}
-    tables = ("bench/*.yml", "host/**/*.yml", "vllm/rules/*.yml", "vllm/advisories.yml")
+    tables = (
+        "bench/*.yml",
+        "doctor.yml",
+        "host/**/*.yml",
+        "vllm/rules/*.yml",
+        "vllm/advisories.yml",
+    )
     facts = [path for table in tables for path in KNOWLEDGE.glob(table)]
     rules = [path.read_text(encoding="utf-8") for path in facts]
     return codes | {code for text in rules for code in re.findall(r"code: ([A-Z0-9-]+)", text)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,11 +18,11 @@ from ..documents import knowledge
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, from_host, has_errors
 from ..host.facts import command, serving_replicas
-from ..host.types import Check, ConcernPlan
+from ..host.types import Check, CheckState, ConcernPlan
 from ..render.unit import directory
 from ..topology.host import evidence_of, from_evidence
 from ..topology.types import Topology
-from . import board, drift, hardware, measured, replicas
+from . import board, hardware, measured, replicas
 from .replicas import plans
 from .types import Acceptance, Excerpt, Measured, Requested, Settings, Test
 
@@ -78,7 +78,7 @@ def accept(
         findings = map(from_host, report["findings"])
         complaints += [item for item in findings if item.severity != "info"]
     inspected = [role for role, plan in plans.items() if not has_errors(plan.findings)]
-    checks += drift.checks(evidence.host, inspected, reports)
+    checks += _drift(evidence.host, inspected, reports)
     checks += replicas.checks(evidence)
     model = models.pop() if len(models) == 1 else None
     checks += measured.checks(evidence.host, model, given, settings)
@@ -285,3 +285,45 @@ def _cut(text: str) -> str:
     if len(lines) > _LINES:
         shown.append(f"… {len(lines) - _LINES} more lines")
     return "\n".join(shown)
+
+
+_SHORT = 160
+
+
+def _drift(
+    host: str, roles: Iterable[str], reports: Sequence[Mapping[str, Any]]
+) -> Iterator[Check]:
+    """Yield one check a resource that differs, and one a role without any.
+
+    ``reports`` are of resources that differ or can't be inspected, which their own findings say.
+    """
+    for report in reports:
+        if report["changed"]:
+            differences = [*report["steps"], *map(_difference, report["diff"])]
+            found = f"a run would {'; '.join(differences)}"
+            yield _check(f"{host}: {report['resource']}", report["role"], found)
+    differing = {report["role"] for report in reports if report["changed"] or _refused(report)}
+    for role in roles:
+        if role not in differing:
+            yield _check(f"{host}: {role}", role, None)
+
+
+def _refused(report: Mapping[str, Any]) -> bool:
+    return has_errors(tuple(map(from_host, report["findings"])))
+
+
+def _check(subject: str, role: str, found: str | None) -> Check:
+    expected = f"what the role {role} decides"
+    state: CheckState = "fail" if found else "pass"
+    return Check("ACCEPT-DRIFT", subject, state, found or expected, expected, role=role)
+
+
+def _difference(entry: Mapping[str, str]) -> str:
+    """Return a diff in a few words: short values, and of longer texts that they differ."""
+    before, after = (
+        "; ".join(str(entry.get(side, "")).strip().splitlines()) for side in ("before", "after")
+    )
+    subject = entry.get("after_header") or entry.get("before_header") or "it"
+    if max(len(before), len(after)) <= _SHORT and before and after:
+        return f"change {subject} from {before} to {after}"
+    return f"{'change' if before and after else 'remove' if before else 'write'} {subject}"

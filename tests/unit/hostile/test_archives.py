@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.load import run as load
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
-from apiary.host.archives import tree_text
+from apiary.app.inputs import tree_text
 
 MIB = 2**20
 PROPERTIES = b"cpu_cores_count 0\nsimd_count 1216\n"
@@ -39,7 +39,7 @@ def test_a_bomb_is_refused_before_it_is_in_memory(tmp_path, monkeypatch, kind):
     path = tmp_path / "kfd.tar.gz"
     bomb(path, 32 * MIB, kind)
     assert path.stat().st_size < MIB // 8
-    monkeypatch.setattr("apiary.host.archives._MOST_BYTES", MIB)
+    monkeypatch.setattr("apiary.app.inputs._MOST_BYTES", MIB)
     tracemalloc.start()
     try:
         with pytest.raises(ApiaryError, match="FILE-UNREADABLE") as refusal:

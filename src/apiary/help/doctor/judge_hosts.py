@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
@@ -102,100 +101,31 @@ def judge_vault(seen: Inventory, ansible: AnsibleFacts) -> Check:
     return check("inventory", "vault", reported, findings)
 
 
-@dataclass(frozen=True)
-class _Row(Generic[T]):
-    """One check of every host: ``reported`` of those that pass, a finding for the others.
-
-    ``problem`` says what is wrong with a host, None where nothing is, and ``message`` has it. Who
-    fails at a ``gate`` could not be asked what follows.
-    """
-
-    name: str
-    reported: str
-    code: str
-    problem: Callable[[T], str | None]
-    message: str
-    gate: bool = False
-
-
-_WAYS = (
-    _Row[Reached](
-        "addresses", "resolve", "DOCTOR-NAME", lambda way: way.unresolved, "has no address: {}"
-    ),
-    _Row[Reached](
-        "logins",
-        "have a key",
-        "DOCTOR-NO-KEY",
-        lambda way: None if way.log_in else way.user or "the login user",
-        "there is no key to log in with as {}",
-    ),
-)
-_ANSWERS = (
-    _Row[Answer](
-        "SSH ports",
-        "open",
-        "DOCTOR-PORT",
-        lambda answer: answer.port,
-        "its SSH port cannot be connected to: {}",
-        gate=True,
-    ),
-    _Row[Answer](
-        "Ansible",
-        "run a task",
-        "DOCTOR-LOGIN",
-        lambda answer: answer.login,
-        "Ansible cannot run anything there: {}",
-        gate=True,
-    ),
-    _Row[Answer](
-        "root",
-        "grant it",
-        "DOCTOR-SUDO",
-        lambda answer: answer.root,
-        "Ansible may not become root there: {}",
-    ),
-    _Row[Answer](
-        "Python",
-        "new enough",
-        "DOCTOR-HOST-PYTHON",
-        lambda answer: _old_python(answer.python),
-        "has Python {}",
-    ),
-    _Row[Answer](
-        "engines",
-        "there or brought",
-        "DOCTOR-NO-ENGINE",
-        lambda answer: answer.engine,
-        "nothing that can be run is at {}, and nothing brings it",
-    ),
-)
-
-
-def _old_python(version: str | None) -> str | None:
-    least = knowledge("doctor.yml")["host_python"]["minimum"]
-    old = version is not None and numbers(version) < numbers(least)
-    return f"{version}, older than {least}" if old else None
-
-
 def _checked(
-    rows: Iterable[_Row[T]], hosts: Sequence[T], values: Callable[[T], Mapping[str, Any]]
+    kind: str, hosts: Sequence[T], values: Callable[[T], Mapping[str, Any]]
 ) -> Iterator[Check]:
-    """Yield the check of each row; hosts that share a problem are told together."""
-    for row in rows:
+    """Yield the checks of a kind of doctor.yml; hosts that share a problem are told together."""
+    for row in knowledge("doctor.yml")[kind]:
         sharing: defaultdict[str, list[T]] = defaultdict(list)
         for host in hosts:
-            problem = row.problem(host)
-            if problem:
+            if problem := _problem(getattr(host, row["field"]), row.get("minimum")):
                 sharing[problem].append(host)
         bad = [host for some in sharing.values() for host in some]
         findings = [
-            Finding(row.code, _whom(some), row.message.format(why), **values(some[0]))
+            Finding(row["code"], _whom(some), row["message"].format(why), **values(some[0]))
             for why, some in sharing.items()
         ]
-        passed = f"{len(hosts) - len(bad)} of {len(hosts)} {row.reported}"
-        yield check("hosts", row.name, passed, findings)
-        if row.gate:
+        passed = f"{len(hosts) - len(bad)} of {len(hosts)} {row['passed']}"
+        yield check("hosts", row["name"], passed, findings)
+        if row.get("gate"):
             hosts = [host for host in hosts if host not in bad]
+
+
+def _problem(value: str | None, minimum: str | None) -> str | None:
+    """Return what is wrong: the value itself, or that a version is older than the least."""
+    if value is None or minimum is None:
+        return value
+    return f"{value}, older than {minimum}" if numbers(value) < numbers(minimum) else None
 
 
 def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[Check, ...]:
@@ -204,7 +134,7 @@ def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[C
     unknown = [item for item in remote if not item.known and not item.lenient]
     reported = f"{len(remote) - len(unknown)} of {len(remote)} known or taken"
     addresses, logins = _checked(
-        _WAYS,
+        "ways",
         remote,
         lambda way: {"address": way.address or way.name, "login": _login(way)},
     )
@@ -260,7 +190,7 @@ def judge_answers(
 
     inside = [answer for answer in answers if not answer.port and not answer.login]
     return (
-        *_checked(_ANSWERS, answers, values),
+        *_checked("answers", answers, values),
         _clocks(inside, knowledge("doctor.yml")["clock"], run),
         *_preflight(inside),
     )

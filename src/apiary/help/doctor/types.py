@@ -115,6 +115,11 @@ class Reached:
     known_hosts: str = ""
     log_in: bool = True
 
+    @property
+    def keyless(self) -> str | None:
+        """Return as whom nobody can log in, None where there is a key."""
+        return None if self.log_in else self.user or "the login user"
+
 
 @dataclass(frozen=True)
 class Answer:
