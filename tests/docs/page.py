@@ -50,6 +50,7 @@ KINDS = {
     "kubernetes": "a cluster",
     "mail": "a mail system and cron of one's own",
     "registry": "images of engines in a registry",
+    "slurm": "a cluster of Slurm",
 }
 
 

@@ -4,7 +4,11 @@
 
 """Reading pages; no lab."""
 
+import json
+import re
+
 import pytest
+import yaml
 
 from docs.page import (
     Drop,
@@ -19,7 +23,7 @@ from docs.page import (
     missing,
     steps,
 )
-from docs.pages import DOCS, FOLLOWED
+from docs.pages import DOCS, FOLLOWED, how_to
 
 PAGE = """# A page
 
@@ -143,3 +147,16 @@ def test_every_command_of_every_page_is_run_or_says_why_not(page):
 def test_pages_are_followed_once_and_those_that_are_there():
     assert len(set(FOLLOWED)) == len(FOLLOWED)
     assert set(FOLLOWED) <= set(PAGES)
+
+
+@pytest.mark.parametrize("part", ["only-tuning", "only-replicas", "kubernetes-node", "slurm-node"])
+def test_a_part_alone_is_run_with_the_variables_that_its_page_names(part):
+    text = how_to(part).read_text(encoding="utf-8")
+    blocks = map(yaml.safe_load, re.findall(r"(?ms)^```yaml\n(.*?)^```$", text))
+    named = {key: value for one in blocks if isinstance(one, dict) for key, value in one.items()}
+    (given,) = re.findall(r"site\.yml --limit gpu-001 --check[\s\\]+-e '(.*?)'", text)
+    assert json.loads(given) == named
+    options = {"apiary_concerns"}
+    for path in DOCS.parent.glob("roles/*/meta/argument_specs.yml"):
+        options |= yaml.safe_load(path.read_text())["argument_specs"]["main"]["options"].keys()
+    assert set(named) <= options
