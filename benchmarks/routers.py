@@ -40,7 +40,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support.replicas import Client, read_head
+from support.replicas import Client, read_chunks, read_head
 from support.router.haproxy import HAProxy, free_ports, pool_of
 
 PREFILL, POOL, DECODE = 3000, 200_000, 1.5
@@ -90,7 +90,10 @@ class Engine:
         ended = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError)
         with contextlib.suppress(*ended):
             line, headers = await read_head(reader)
-            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            if headers.get("transfer-encoding") == "chunked":
+                body = await read_chunks(reader)
+            else:
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
             if line.startswith("GET"):
                 listed = b'{"object":"list","data":[{"id":"org/model","object":"model"}]}'
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n")
@@ -246,10 +249,10 @@ def plain(ports: list[int], place: Path, balance: str) -> Any:
     return program(["haproxy", "-db", "-f", str(place / "plain.cfg")], port)
 
 
-def other(ports: list[int], path: str, policy: str) -> Any:
+def other(ports: list[int], argv: list[str], policy: str) -> Any:
     """Run a router of a wheel; both take the same options."""
     [port, metrics] = free_ports(2)
-    argv = [path, "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
+    argv = [*argv, "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
     argv += ["--prometheus-port", str(metrics), "--worker-urls"]
     return program([*argv, *(f"http://127.0.0.1:{at}" for at in ports)], port)
 
@@ -265,7 +268,8 @@ def started(name: str, ports: list[int], place: Path, programs: dict[str, str]) 
             queueing = replace(queueing, within_slo={"demo": int(policy)})
         return apiary(ports, place, queueing)
     if kind in programs:
-        return other(ports, programs[kind], policy or "cache_aware")
+        argv = [programs[kind], *(["launch"] if kind == "smg" else [])]
+        return other(ports, argv, policy or "cache_aware")
     balance = {"hash": "hdr(X-Session-Id)\n    hash-type consistent"}.get(name, name)
     return plain(ports, place, balance)
 
