@@ -8,13 +8,17 @@ import ipaddress
 import math
 import os
 import shlex
+import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
 import click
+from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench import ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.place import Served
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct import (
@@ -22,21 +26,30 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.conduct 
     conduct,
     served_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import Backend
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.drive import Progress, words
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.level import (
+    Backend,
+    inspection_of,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.preflight import (
     plain_addresses,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.run.session import Session
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
     Bench,
     Phase,
     Requested,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import parse_cpulist
+from rich.progress import Progress as Bars
+from rich.progress import TextColumn, TimeElapsedColumn
 
+from apiary.app import output
 from apiary.app.inputs import json_option
 from apiary.app.output import echo, exit_code, print_document, report, show
-from apiary.bench.runner import Restart, Shown, execute
 from apiary.bench.summary import bench_summary
 
 KEY_VARIABLE = "VLLM_API_KEY"
@@ -286,3 +299,73 @@ def _replaced_rules(given: Iterable[str]) -> dict[str, Any]:
         if problem:
             raise click.UsageError(f"--rule {text}: {value} is no number for it")
     return matches
+
+
+def execute(secrets: dict[str, str], request: dict[str, Any]) -> dict[str, Any]:
+    """Run one request on this machine; raise BENCH-HOST where it cannot be run at all."""
+    try:
+        return bench_run.run({**request, "secrets": secrets})
+    except bench_run.BenchError as failure:
+        raise error("BENCH-HOST", "this machine", f"cannot run a level: {failure}") from failure
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Restarts the engines by a command on this machine, and waits until they serve."""
+
+    argv: tuple[str, ...]
+    session: Session
+
+    def __call__(self, engine_run: int) -> None:
+        """Make the next engine run; raise BENCH-RESTART where the engines do not come back."""
+        try:
+            done = subprocess.run(self.argv, capture_output=True, check=False, text=True)
+        except OSError as failure:
+            raise self._refusal(f"cannot be run: {failure.strerror or failure}") from failure
+        if done.returncode:
+            last = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()[-1]
+            raise self._refusal(f"ended with {done.returncode}: {last[:200]}")
+        facts = knowledge("bench/run.yml")["restart"]
+        deadline = time.monotonic() + facts["ready_seconds"]
+        inspection = {**inspection_of(self.session.target, self.session.client), "client": []}
+        while True:
+            seen = self.session.execute(inspection)
+            if all(server["completion"][0] == 200 for server in seen["servers"]):
+                return
+            if time.monotonic() > deadline:
+                raise self._refusal(f"no answer within {facts['ready_seconds']} s after it")
+            time.sleep(facts["ask_seconds"])
+
+    def _refusal(self, why: str) -> ApiaryError:
+        return error("BENCH-RESTART", shlex.join(self.argv), why)
+
+
+class Shown:
+    """A line for each level, and on a terminal one that lives while it is measured."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.console = output.console(stderr=True)
+        columns = (TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+        alive = output.alive(self.console) and not quiet
+        self.bars = Bars(*columns, console=self.console, disable=not alive, transient=True)
+
+    def __enter__(self) -> Shown:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_why: object) -> None:
+        self.bars.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        """Take one step of the protocol."""
+        if self.quiet:
+            return
+        for task in self.bars.task_ids:
+            self.bars.remove_task(task)
+        if progress.level is None:
+            self.bars.add_task(f"level {progress.done + 1}, {words(progress)}", total=None)
+        elif self.bars.disable:
+            output.echo(words(progress), err=True)
+        else:
+            self.bars.console.print(words(progress))

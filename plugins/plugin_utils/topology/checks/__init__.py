@@ -13,7 +13,7 @@ from ...findings import Finding
 from ..fabric import Fabric
 from ..readers.pci import Slot
 from ..types import Topology
-from . import boards, links, numa, partitions, pcie
+from . import boards, links, numa, partitions
 from .view import View, listed
 
 __all__ = ["check", "listed"]
@@ -29,7 +29,7 @@ _ALWAYS = (
     numa.cores,
     partitions.modes,
     partitions.memory_mode,
-    pcie.links,
+    boards.slots,
     numa.sizes,
     numa.errors,
     boards.guest,
