@@ -73,8 +73,6 @@ def _numbers(settings: RouterSettings) -> Iterator[Finding]:
     """Refuse numbers that are out of their range."""
     queueing, timeouts, health = settings.queueing, settings.timeouts, settings.health
     limits, size = settings.limits, settings.limits.body_bytes
-    counts = {**vars(queueing)}
-    within, ttft = counts.pop("within_slo"), counts.pop("ttft_seconds")
     ports: dict[str, Any] = {
         "first_port": settings.first_port,
         "admin_port": settings.admin_port,
@@ -84,8 +82,7 @@ def _numbers(settings: RouterSettings) -> Iterator[Finding]:
         if not 1 <= port <= 65535:
             yield _bad(field, port, "a port from 1 to 65535")
     positive: dict[str, float | None] = {
-        **{f"queueing.{name}": value for name, value in counts.items()},
-        **{f"queueing.within_slo.{name}": count for name, count in within.items()},
+        **{f"queueing.{name}": value for name, value in vars(queueing).items()},
         **{f"limits.{name}": value for name, value in vars(limits).items() if name != "body_bytes"},
         "health.rise": health.rise,
         "health.fall": health.fall,
@@ -97,11 +94,6 @@ def _numbers(settings: RouterSettings) -> Iterator[Finding]:
     for field, number in positive.items():
         if number is not None and number < 1:
             yield _bad(field, number, "at least 1")
-    for name in within:
-        if not _matches("server", name):
-            yield _bad("queueing.within_slo", name, "names of deployments")
-    if ttft is not None and not 0.1 <= ttft <= 600:
-        yield _bad("queueing.ttft_seconds", ttft, "0.1 to 600 seconds")
     if settings.tracing and not 0 <= settings.tracing.ratio <= 1:
         yield _bad("tracing.ratio", settings.tracing.ratio, "a number from 0 to 1")
     for name in ("interval", "fast_interval", "down_interval", "timeout"):
@@ -139,8 +131,6 @@ def _keys(settings: RouterSettings) -> Iterator[Finding]:
             yield _bad("keys.name", entry.name, "letters, digits and . _ @ -, at most 64")
         if not _matches("digest", entry.sha256):
             yield _bad(f"keys.{entry.name}.sha256", "not a digest", "64 hexadecimal digits")
-        if entry.priority not in knowledge("router.yml")["overload"]["priorities"]:
-            yield _bad(f"keys.{entry.name}.priority", entry.priority, "high, normal or low")
         for field in ("requests_per_minute", "concurrent_requests"):
             number = getattr(entry, field)
             if number is not None and number < 1:

@@ -77,18 +77,13 @@ class Queueing:
 
     ``concurrency`` is the limit of one replica, None for that of its plan; ``per_replica`` how
     many more may wait for each replica of a deployment, ``timeout_seconds`` for how long.
-    ``retry_after_seconds`` is what a client is told that was turned away, and by chance up to twice
-    that. ``within_slo`` is how many requests one replica of a deployment had at once when `apiary
-    bench` found it just within the SLO, by the deployment's name; a replica's first tokens that
-    come later than half of ``ttft_seconds`` lower its limit, and None leaves it as it is.
+    ``retry_after_seconds`` is what a client is told that was turned away.
     """
 
     concurrency: int | None = None
     per_replica: int = 64
     timeout_seconds: int = 30
     retry_after_seconds: int = 2
-    within_slo: dict[str, int] = field(default_factory=dict)
-    ttft_seconds: float | None = 2.0
 
 
 @dataclass(frozen=True)
@@ -151,16 +146,12 @@ class Tls:
 
 @dataclass(frozen=True)
 class ApiKey:
-    """Who may ask: a ``name`` for logs, the key's SHA-256 in hex, requests a minute and at once.
-
-    ``priority`` (high, normal, low) says whose new sessions an overload refuses last.
-    """
+    """Who may ask: a ``name`` for logs, the key's SHA-256 in hex, requests a minute and at once."""
 
     name: str
     sha256: str
     requests_per_minute: int | None = None
     concurrent_requests: int | None = None
-    priority: str = "normal"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which GPUs are there, on the bus, for the driver, as their board has them, and their PCIe links."""
+"""Which GPUs are there: on the bus, for the driver, as their board has them; their PCIe links."""
 
 from __future__ import annotations
 

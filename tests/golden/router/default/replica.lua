@@ -10,20 +10,6 @@ local SHARE, FACTOR = 0.25, 1.25
 -- Of more replicas than these only some are asked for the fewest requests.
 local CANDIDATES = 16
 
--- Of a limit that was measured (bench's, or what first tokens say) a new session may have this share,
--- by its key's priority; one that runs may wait beyond it, at its own replica.
-local NEW, RUNNING = { [-2] = 2, [0] = 1, [2] = 0.5, }, 8
--- Backends whose replicas' limit is what bench found within the SLO.
-local WITHIN = { }
--- A first token later than this is late; each window of so many of them moves a replica's limit.
-local LATE, WINDOW, TOLERATED = 1.0, 10, 0.1
-local DOWN, UP, LEAST, USED = 0.75, 0.25, 4, 0.5
--- What first tokens said counts for so many seconds.
-local FORGET = 60
-local second = 0
--- What is returned of a request that is refused.
-local REFUSED = "-"
-
 local known = {}
 
 -- FNV-1a, 64 bits
@@ -42,17 +28,16 @@ local function mix(value)
     return value ~ (value >> 31)
 end
 
--- All that never changes but the limits: a reload starts anew.
+-- All that never changes: a reload starts anew.
 local function pool_of(backend, ask)
     local pool = known[backend]
     if pool == nil then
         local sum = 0
         pool = {}
         for name, server in pairs(core.backends[backend].servers) do
-            local weight, most = ask:srv_iweight(name), server:get_maxconn()
+            local weight = ask:srv_iweight(name)
             pool[#pool + 1] = {
-                name = name, server = server, seed = hash(name), most = most, weight = weight,
-                within = WITHIN[backend] and most, limit = WITHIN[backend] and most, late = 0, seen = 0, peak = 0, heard = 0,
+                name = name, server = server, seed = hash(name), most = server:get_maxconn(), weight = weight,
             }
             sum = sum + weight
         end
@@ -75,36 +60,26 @@ local function usable(one, weight, ask)
     return weight > 0 and (draining == 0 or draining == false) and ask:srv_is_up(one.name) ~= 0
 end
 
--- How many requests a replica may have when one more comes, and whether that was measured.
-local function room(one, share)
-    if second - one.heard > FORGET then
-        one.limit = one.within
-    end
-    if one.limit == nil then
-        return one.most, false
-    end
-    return math.max(1, math.ceil(one.limit * share)), true
-end
-
-local function takes(one, backend, draw, share, ask)
+local function takes(one, backend, draw, ask)
     -- Small during slow start, which lets sessions in one by one
     local weight = ask:srv_weight(one.name)
     if draw % one.weight >= weight or not usable(one, weight, ask) then
-        return false, false
+        return false
     end
     local requests = requests_of(one, ask)
-    local most, measured = room(one, share)
-    if measured or requests < one.most * SHARE then
-        return requests < most, true
+    if requests >= one.most then
+        return false
+    end
+    if requests < one.most * SHARE then
+        return true
     end
     local average = ask:be_conn(backend) / math.max(1, ask:nbsrv(backend))
-    return requests < most and requests < math.ceil(FACTOR * average * one.part), true
+    return requests < math.ceil(FACTOR * average * one.part)
 end
 
--- Weighted rendezvous hashing: each replica wins in proportion to its weight. Where all are full the
--- second value is the session's own.
-local function of_session(pool, backend, session, share, ask)
-    local refused, own
+-- Weighted rendezvous hashing: each replica wins in proportion to its weight.
+local function of_session(pool, backend, session, ask)
+    local refused
     while true do
         local best, highest, draw = nil, 0.0, 0
         for _, one in ipairs(pool) do
@@ -116,104 +91,48 @@ local function of_session(pool, backend, session, share, ask)
                 end
             end
         end
-        if best == nil then
-            return nil, own
-        end
-        local taken, up = takes(best, backend, draw, share, ask)
-        if taken then
+        if best == nil or takes(best, backend, draw, ask) then
             return best
-        end
-        if up then
-            own = own or best
         end
         refused = refused or {}
         refused[best] = true
     end
 end
 
-local function of_nobody(pool, share, ask)
+local function of_nobody(pool, ask)
     local count = #pool
-    local best, least, full = nil, nil, nil
+    local best, least = nil, nil
     -- Equals are chosen by chance, or all routers would choose the same.
     local first = math.random(count)
     for step = 1, math.min(count, CANDIDATES) do
         local one = pool[(first + step) % count + 1]
         local requests = requests_of(one, ask)
-        local most, measured = room(one, share)
-        local weight = ask:srv_weight(one.name)
-        if requests >= most then
-            full = measured and usable(one, weight, ask) and one or full
-        else
+        if requests < one.most then
+            local weight = ask:srv_weight(one.name)
             local load = (requests + 1) / weight
             if (least == nil or load < least) and usable(one, weight, ask) then
                 best, least = one, load
             end
         end
     end
-    return best, full
+    return best
 end
 
--- The name of the replica; nil where all that it may be are full and it may wait for any.
+-- The name of the replica; nil where all that it may be are full.
 local function replica(txn, backend)
     local ask = txn.f
     local pool = pool_of(backend, ask)
-    local now = core.now()
-    second = now.sec
     local session = math.tointeger(tonumber(ask:req_fhdr("X-Apiary-Session")))
-    local running = txn:get_var("txn.running")
-    local share = running and RUNNING or NEW[txn:get_var("txn.place") or 0]
-    local one, own
+    local one
     if session ~= nil then
-        one, own = of_session(pool, backend, session, share, ask)
+        one = of_session(pool, backend, session, ask)
     else
-        one, own = of_nobody(pool, share, ask)
+        one = of_nobody(pool, ask)
     end
-    if one == nil and own ~= nil then
-        if own.limit ~= nil then
-            return REFUSED
-        end
-        -- Its cache is worth the wait.
-        one = running and own or nil
-    end
-    if one == nil then
-        return nil
-    end
-    txn:set_priv({ one = one, requests = requests_of(one, ask) + 1, began = now })
-    return one.name
+    return one and one.name
 end
 
 core.register_fetches("apiary_replica", replica)
-
--- The first token of an answer is here: additive increase, multiplicative decrease.
-local function first(txn)
-    local asked = txn:get_priv()
-    if asked == nil then
-        return
-    end
-    local one, now = asked.one, core.now()
-    one.heard = now.sec
-    local seconds = now.sec - asked.began.sec + (now.usec - asked.began.usec) / 1e6
-    one.seen = one.seen + 1
-    one.peak = math.max(one.peak, asked.requests)
-    if seconds > LATE then
-        one.late = one.late + 1
-    end
-    if one.seen < WINDOW then
-        return
-    end
-    if one.late > TOLERATED * one.seen then
-        local limit = math.min(one.limit or one.most, one.peak)
-        one.limit = math.max(math.min(LEAST, one.most), limit * DOWN)
-    elseif one.limit ~= nil and one.peak >= one.limit * USED then
-        one.limit = one.limit + UP
-        if one.limit >= (one.within or one.most) then
-            one.limit = one.within
-        end
-    end
-    one.late, one.seen, one.peak = 0, 0, 0
-end
-
-core.register_action("apiary_first", { "http-res" }, first)
 
 -- The session of a request, from the head of its body: a field that names it, else all that it says up
 -- to the end of its first user message. That is the same in every turn, at every router.
