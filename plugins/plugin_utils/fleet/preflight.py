@@ -29,8 +29,8 @@ from .survey import active_units
 
 _PROCESS = re.compile(r'users:\(\("([^"]{1,100})",pid=(\d+)')
 _RANGE = re.compile(r"(\d{1,5})(?:[-:](\d{1,5}))?/tcp")
-_DROPPING = re.compile(r"hook input [^;}]*;[^;}]*policy drop")
-_TABLE = re.compile(r"^table \w+ (\S+) \{(.*?)^\}", re.MULTILINE | re.DOTALL)
+_DROPPING = re.compile(r"hook input [^;}]{0,99};[^;}]{0,99}policy drop")
+_TABLES, _OURS = re.compile(r"(?m)^(?=table )"), re.compile(r"table \w+ \S*apiary")
 _NONE = CommandOutput((), None, "", "", 0.0)
 
 
@@ -221,7 +221,7 @@ def _rules(evidence: Evidence) -> Iterator[tuple[str, list[tuple[int, int]]]]:
         if not off:
             yield name, [(int(low), int(high or low)) for low, high in _RANGE.findall(text)]
     output = evidence.commands.get("nftables", _NONE)
-    others = (body for table, body in _TABLE.findall(output.stdout) if "apiary" not in table)
+    others = (table for table in _TABLES.split(output.stdout) if not _OURS.match(table))
     ufw = evidence.commands.get("ufw", _NONE).exit == 0
     if not ufw and any(_DROPPING.search(body) for body in others):
         yield "a chain of nftables that drops by default", []
