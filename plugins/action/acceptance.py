@@ -20,7 +20,8 @@ from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.files import write_text
 from ..plugin_utils.findings import Finding, error, has_errors
 from ..plugin_utils.fleet.types import Survey
-from ..plugin_utils.host.resources import CONCERNS, decide, with_overrides
+from ..plugin_utils.host.concerns import CONCERNS, decide
+from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role, settings_of
 
 _NO_SETTINGS = ("evidence", "concerns", "dest")

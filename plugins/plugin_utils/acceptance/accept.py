@@ -22,8 +22,8 @@ from ..host.types import Check, CheckState, ConcernPlan
 from ..render.unit import directory
 from ..topology.host import evidence_of, from_evidence
 from ..topology.types import Topology
-from . import board, hardware, measured
-from .measured import plans
+from . import board, hardware, measured, replicas
+from .replicas import plans
 from .types import Acceptance, Excerpt, Measured, Requested, Settings, Test
 
 _NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
@@ -79,7 +79,7 @@ def accept(
         complaints += [item for item in findings if item.severity != "info"]
     inspected = [role for role, plan in plans.items() if not has_errors(plan.findings)]
     checks += _drift(evidence.host, inspected, reports)
-    checks += measured.replica_checks(evidence)
+    checks += replicas.checks(evidence)
     model = models.pop() if len(models) == 1 else None
     checks += measured.checks(evidence.host, model, given, settings)
     forbidding = ("error", "warning") if settings.strict else ("error",)

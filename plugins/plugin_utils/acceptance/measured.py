@@ -6,20 +6,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..documents import knowledge
-from ..evidence.types import Evidence
-from ..findings import ApiaryError, Severity
+from ..findings import Severity
 from ..gpus import gpu_facts
-from ..host.facts import command, serving_replicas
 from ..host.types import Check, CheckState
-from ..plan.check import parse_plan
-from ..plan.types import Plan
-from ..render.replicas import render_systemd
 from .tools import parse_rccl, parse_rvs, parse_transferbench
 from .types import HasRead, Health, Measured, Ran, Settings
 
@@ -192,75 +185,3 @@ def _bound(
     if least is None and usual is None:
         return name, "pass", actual, f"{what}; nobody published a bound", "error"
     return name, "pass", actual, f"{what}: at least {usual or least:g} GB/s", "error"
-
-
-_LISTENS: dict[bool | None, tuple[CheckState, str]] = {
-    None: ("unknown", "no list of ports"),
-    True: ("pass", "listening"),
-    False: ("fail", "nobody listens"),
-}
-_STATUS = re.compile(r"^Id=(\S+)\nStatusText=(.+)$", re.MULTILINE)
-_PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
-
-
-def plans(evidence: Evidence) -> Iterator[Plan]:
-    """Yield the plans that the host holds and that can be read."""
-    for path, text in sorted(evidence.files.items()):
-        if _PLAN.match(path):
-            with contextlib.suppress(ApiaryError):
-                yield parse_plan(text, path)
-
-
-def replica_checks(evidence: Evidence) -> Iterator[Check]:
-    """Yield the checks of every deployment whose plan the host holds."""
-    for path, text in sorted(evidence.files.items()):
-        if not _PLAN.match(path):
-            continue
-        subject = f"{evidence.host}: {path}"
-        try:
-            plan = parse_plan(text, subject)
-        except ApiaryError as refusal:
-            actual, expected = refusal.findings[0].message, "the plan as it was written"
-            yield Check("ACCEPT-PLAN", subject, "fail", actual, expected)
-            continue
-        yield from _files(evidence, plan)
-        yield from _units(evidence, plan)
-
-
-def _files(evidence: Evidence, plan: Plan) -> Iterator[Check]:
-    """Yield one check a rendered file that evidence covers: is it as the plan has it?"""
-    for item in render_systemd(plan):
-        if item.path == f"/etc/apiary/{plan.deployment.name}/plan.json":
-            continue  # it is what the rest is compared with
-        actual = evidence.files.get(item.path)
-        same = actual == item.content
-        yield Check(
-            "ACCEPT-UNIT-FILE",
-            f"{evidence.host}: {item.path}",
-            "pass" if same else "fail",
-            "as planned" if same else "no such file" if actual is None else "another text",
-            "the text that the plan renders to",
-        )
-
-
-def _units(evidence: Evidence, plan: Plan) -> Iterator[Check]:
-    serving = serving_replicas(evidence)
-    output = command(evidence, "listening")
-    ports = set(re.findall(r":(\d+)\s", output.stdout)) if output else None
-    said = command(evidence, "replica_status")
-    statuses = dict(_STATUS.findall(said.stdout if said else ""))
-    for replica in plan.replicas:
-        up = replica.unit in serving
-        status = statuses.get(replica.unit, "")
-        yield Check(
-            "ACCEPT-REPLICA",
-            f"{evidence.host}: {replica.unit}",
-            "pass" if up else "fail",
-            "running" if up else f"not running: {status}" if status else "not running",
-            "running",
-            unit=replica.unit,
-        )
-        listens = None if ports is None else str(replica.port) in ports
-        state, found = _LISTENS[listens]
-        subject, expected = f"{evidence.host}: {replica.unit}", f"a listener on port {replica.port}"
-        yield Check("ACCEPT-PORT", subject, state, found, expected, unit=replica.unit)

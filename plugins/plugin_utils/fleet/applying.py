@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..findings import Finding, errors_of
-from ..host.resources import CONCERNS
+from ..host.concerns import CONCERNS
 from .deciding import Decided
 from .survey import resources_of
 from .types import ConcernSurvey, Survey

@@ -20,8 +20,8 @@ from ..engine.rules import rules
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, error
 from ..gpus import gpu_models
+from ..host.concerns import CONCERNS, decide
 from ..host.program import findings
-from ..host.resources import CONCERNS, decide
 from ..host.role_options import Role, digest, read_role, settings_of, without_secrets
 from ..model.types import Architecture
 from ..plan.check import plan_of

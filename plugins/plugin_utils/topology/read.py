@@ -23,6 +23,7 @@ from .problems import finding
 from .readers import (
     amd_smi,
     bandwidth_test,
+    kernel_log,
     kfd,
     lspci,
     marks,
@@ -77,7 +78,7 @@ def captured(recognised: Recognition, name: str) -> Topology:
     host = PurePath(name).stem.removesuffix(".tar") or name
     nodes, notes = numactl.parse("".join(recognised.texts(marks.NUMACTL)), name)
     text = "".join(f"{line.text}\n" for line in recognised.lines)
-    notes += tuple(lspci.failed_probes(text, name))
+    notes += tuple(kernel_log.failed_probes(text, name))
     observations = _observations(recognised, name, nodes)
     bus = [item for item in observations if item.source == lspci.NAME]
     if len(observations) > 1:

@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types imp
     Topology,
 )
 
-from apiary.app.output import template
+from apiary.app.inert import template
 from apiary.host.view import NAMES, Board, Pair, View, gigabits
 
 # Of each replica, in order; distinct with colour blindness (Okabe and Ito, the last two darker).

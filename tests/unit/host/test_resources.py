@@ -20,10 +20,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host import telemetry, weights
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources import (
-    CONCERNS,
-    with_overrides,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources import with_overrides
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
     ROLES as DIRECTORY,
 )

@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.report.figures imp
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import make_report
 from plotly.graph_objects import Figure as Plotly
 
-from apiary.app.output import TEMPLATES
+from apiary.app.inert import TEMPLATES
 from support.bench.documents import TP8, Curve, bench, failed
 
 STEPS = (1, 8, 32, 64, 128, 256)

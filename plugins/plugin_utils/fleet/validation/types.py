@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...host.resources import CONCERNS
+from ...host.concerns import CONCERNS
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.report.tables impo
     point_table,
 )
 
-from apiary.app.output import inline, policy, template
+from apiary.app.inert import inline, policy, template
 
 
 def page(report: Report) -> str:

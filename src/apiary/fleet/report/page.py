@@ -24,7 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import age_text
 
-from apiary.app.output import inline, policy, template
+from apiary.app.inert import inline, policy, template
 from apiary.fleet.report.summary import STATE_NAMES, outcome_text
 
 _OWN = Path(__file__).parent / "templates"

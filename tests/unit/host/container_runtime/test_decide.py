@@ -9,6 +9,7 @@ import tomllib
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import decide as by_name
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
     Settings,
     decide,
@@ -20,9 +21,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     SPECIFICATION,
     UNIT,
     Mirror,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources import (
-    decide as by_name,
 )
 
 from support.host.container import applied, failing, host, policy, refused, said

@@ -8,9 +8,7 @@ import shutil
 
 from ansible_collections.apiary.instinct.plugins.module_utils import host_metrics
 from ansible_collections.apiary.instinct.plugins.module_utils.engine_causes import cause_ids
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.measured import (
-    replica_checks,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.replicas import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     CommandOutput,
@@ -41,7 +39,7 @@ def test_the_cause_is_the_same_words_everywhere(supervise, tmp_path):
     commands = {"replica_status": CommandOutput(("systemctl",), 0, shown, "", 0.0)}
     files = {f"/etc/apiary/{name}/plan.json": dumps(plan)}
     evidence = Evidence("gpu-001", "2026-11-27T00:00:00Z", "3", commands, files)
-    found = [one for one in replica_checks(evidence) if one.code == "ACCEPT-REPLICA"]
+    found = [one for one in checks(evidence) if one.code == "ACCEPT-REPLICA"]
     assert found[0].found == f"not running: {status}"
     assert cause not in found[1].found
     # The journal, which a support bundle has, and by it the tuner.
