@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     read,
 )
 
-from apiary.host.archives import ENDINGS, tree_text
+from apiary.app.inputs import ENDINGS, tree_text
 from support.each import each
 from support.shared import SHARED
 

@@ -261,3 +261,18 @@ def test_what_is_closed_before_the_end_proves_the_rest(last):
     topology = read(text, "topo.txt")
     assert "TOPO-NO-END" in codes(topology)
     assert errors(topology) == []
+
+
+def test_the_hardware_table_before_rocm_6_refuses_nothing():
+    # As showAllConciseHw() of rocm-smi 5.2.3, Debian's, prints it.
+    rows = [
+        "GPU  DID   GFX RAS  SDMA RAS  UMC RAS  VBIOS           BUS",
+        "0    740f  ENABLED  ENABLED   ENABLED  113-D67301-063  0000:63:00.0",
+        "1    740f  ENABLED  ENABLED   ENABLED  113-D67301-063  0000:43:00.0",
+    ]
+    buses = ["GPU[0]\t\t: PCI Bus: 0000:63:00.0", "GPU[1]\t\t: PCI Bus: 0000:43:00.0"]
+    rule, title = "=" * 90, " PCI Bus ID ".center(90, "=")
+    text = frame("Concise Hardware Info", *rows, rule, title, *buses)
+    topology = read(text, "hw.txt")
+    assert list(topology.by_key) == ["0000:43:00.0", "0000:63:00.0"]
+    assert errors(topology) == []

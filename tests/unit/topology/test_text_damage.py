@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     read,
 )
 
-from apiary.host.archives import tree_text
+from apiary.app.inputs import tree_text
 from tests.support.printers import amd_smi as amd
 from tests.support.printers import machine as printers
 from tests.support.printers import rocm_smi as rocm
@@ -257,7 +257,7 @@ def test_an_archive_that_is_no_tree_is_refused(tmp_path, damage, monkeypatch):
     if damage == "no tar":
         path.write_text("no such thing\n")
     if damage == "huge":
-        monkeypatch.setattr("apiary.host.archives._MOST_BYTES", 4096)
+        monkeypatch.setattr("apiary.app.inputs._MOST_BYTES", 4096)
     with pytest.raises(ApiaryError) as refused:
         tree_text(str(path))
     (finding,) = refused.value.findings
