@@ -27,6 +27,8 @@ from .replicas import plans
 from .types import Acceptance, Excerpt, Measured, Requested, Settings, Test
 
 _NOT_ASKED, _NOT_MEASURED = Settings(), Measured()
+# Letters of a value that a difference shows.
+_SHORT = 160
 _NO_PLANS: Mapping[str, ConcernPlan] = MappingProxyType({})
 
 
@@ -285,9 +287,6 @@ def _cut(text: str) -> str:
     if len(lines) > _LINES:
         shown.append(f"… {len(lines) - _LINES} more lines")
     return "\n".join(shown)
-
-
-_SHORT = 160
 
 
 def _drift(

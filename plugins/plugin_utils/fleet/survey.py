@@ -129,7 +129,7 @@ def changes_of(report: Mapping[str, Any]) -> Iterator[Change]:
     for step in report["steps"]:
         yield Change(str(step))
     for diff in report["diff"]:
-        yield Change(str(diff["after_header"]), str(diff["before"]), str(diff["after"]))
+        yield Change(*(str(diff.get(side, "")) for side in ("after_header", "before", "after")))
 
 
 def served(plan: Plan, text: str, up: int | None = None) -> Served:

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils.finding import visible
 from ..evidence.types import Evidence
 from ..host.facts import serving_replicas
 from ..host.rocm.host import read
 from .survey import Concern, changes_of
 
-# Values of the running kernel, and files that name Apiary; what of converge's steps takes away.
+# Values of the running kernel, and files whose path or first line names Apiary; what of converge's
+# steps takes away.
 _OURS = re.compile("^/(?:proc|sys)/|[Aa]piary")
 _TAKES = re.compile("(?:remove|take|unmount|remount|disable|stop|restart|mask) ")
 
@@ -49,7 +51,7 @@ def takeover(
 
 def _changed(report: Mapping[str, Any]) -> Iterator[Entry]:
     for change in changes_of(report):
-        if _OURS.search(f"{change.subject}\n{change.before}"):
+        if _OURS.search(f"{change.subject}\n{change.before.partition(chr(10))[0]}"):
             continue
         if change.before:
             action = "replace" if change.after else "remove"
@@ -77,8 +79,8 @@ def lines(entries: Sequence[Entry]) -> list[str]:
     """Return the table as text; nothing where nothing would be taken over."""
     if all(entry.action == "keep" for entry in entries):
         return []
-    rows = [
-        f"{one.action:<8} {one.role:<18} {one.subject}{f': {one.detail}' if one.detail else ''}"
-        for one in entries
-    ]
+    rows = []
+    for one in entries:
+        text = ": ".join(filter(None, (one.subject, one.detail))).replace("\n", "\\n")
+        rows.append(visible(f"{one.action:<8} {one.role:<18} {text}"))
     return [*rows, "What is not listed is left alone."]

@@ -119,6 +119,17 @@ def test_the_table_says_each_line_and_that_the_rest_stays():
     ]
 
 
+def test_what_a_host_sends_is_shown_and_not_obeyed():
+    found = takeover([], [report("weight_cache", ["remove \x1b[2J\nkeep     rocm"])], BARE)
+    assert lines(found)[0] == "change   weight_cache       remove \\u001b[2J\\nkeep     rocm"
+    assert takeover([], [{"role": "rocm", "steps": [], "diff": [{}]}], BARE) == ()
+
+
+def test_a_file_of_others_that_names_apiary_below_is_theirs_all_the_same():
+    [entry] = takeover([], [report(before="[server]\nfor = apiary\n", after="ours\n")], BARE)
+    assert entry.action == "replace"
+
+
 VRAM = {"/sys/class/kfd/kfd/proc/4711/vram_29312": str(180 << 30)}
 UNIT = CommandOutput(("systemctl",), 0, "apiary-small-0.service loaded active running\n", "", 0.0)
 

@@ -117,7 +117,7 @@ class Reached:
 
     @property
     def keyless(self) -> str | None:
-        """Return as whom nobody can log in, None where there is a key."""
+        """Return the user that has no key to log in with, None where there is one."""
         return None if self.log_in else self.user or "the login user"
 
 
