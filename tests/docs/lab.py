@@ -159,7 +159,10 @@ def _settings() -> dict[str, Any]:
 
 
 def _python(*words: str) -> None:
-    subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _playbook(lab: str, playbook: str) -> None:

@@ -55,7 +55,7 @@ def up(lab: Lab, arguments: argparse.Namespace) -> None:
     tag = image.image_tag(mirror)
     with lab.locked():
         prerequisites.ensure_docker(lab)
-        prerequisites.ensure_room(sum(counts.values()))
+        prerequisites.ensure_room(sum(counts.values()) + len(hosts.of_others(lab)))
         subnet = network.ensure(lab)
         specs = [
             spec.HostSpec(
@@ -88,7 +88,7 @@ def down(lab: Lab, arguments: argparse.Namespace) -> None:
         if prerequisites.docker_answers():
             hosts.remove(container["Id"] for container in hosts.inspect(lab).values())
             network.remove(lab)
-            others = hosts.labs()
+            others = set(hosts.of_others(lab).values())
             if arguments.all and not others:
                 image.remove_images(lab)
         elif lab.hosts_file.exists():

@@ -11,6 +11,7 @@ import shlex
 import socket
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from . import network
@@ -30,10 +31,19 @@ def inspect(lab: Lab) -> dict[str, dict[str, Any]]:
     return {container["Config"]["Hostname"]: container for container in containers}
 
 
-def labs() -> set[str]:
-    """Return the names of all labs that have containers, of other checkouts as well."""
-    containers = _inspect_labels("apiary.lab")
-    return {container["Config"]["Labels"]["apiary.lab"] for container in containers}
+def of_others(lab: Lab) -> dict[str, str]:
+    """Return the containers of all other labs, each with its lab's name.
+
+    Docker starts them with itself, so those whose checkout is gone are removed.
+    """
+    found = {}
+    for container in _inspect_labels("apiary.lab"):
+        labels = container["Config"]["Labels"]
+        if not Path(labels["apiary.root"]).exists():
+            remove([container["Id"]])
+        elif (labels["apiary.root"], labels["apiary.lab"]) != (str(lab.root), lab.name):
+            found[container["Id"]] = labels["apiary.lab"]
+    return found
 
 
 def _inspect_labels(*labels: str) -> list[dict[str, Any]]:
