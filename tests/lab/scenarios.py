@@ -7,8 +7,8 @@
 
     scenarios.py [ci | night | NAME …]
 
-`ci` has the scenarios of roles that nothing else in CI converges; `night` the others. Without a name
-all are run, as by `molecule test --all` on one host, in about half the time.
+`ci` has the scenarios of roles that nothing else in CI converges; `night` the others. Without a
+name all are run, as by `molecule test --all` on one host, in about half the time.
 """
 
 from __future__ import annotations
