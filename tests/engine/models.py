@@ -28,6 +28,7 @@ REAL = SHARED / "data" / "model-configs"
 # The first release that can read a config.json, where no rule could say why the others cannot.
 UNFIT = {
     "google/gemma-3-27b-it": "0.33.0",  # this copy has an activation that vLLM refused before
+    "deepseek-ai/DeepSeek-V4.1-Flash": "99",  # its n-gram tables want the checkpoint's tokenizer
 }
 UNFIT_TYPES = {
     # Earlier ones want an older transformers 5, which lets them ask for one head size of all.
@@ -44,11 +45,17 @@ PROCESSORS = {
     },
 }
 # Stands in for the configuration class that some models bring beside their weights.
-OWN_CLASS = """from transformers import PretrainedConfig
+OWN_CLASS = """from transformers import CONFIG_MAPPING, PretrainedConfig
 
 
 class {name}(PretrainedConfig):
     model_type = {model_type!r}
+
+    def __init__(self, **values):
+        for key in [key for key in values if key in ("llm_config", "text_config", "vision_config")]:
+            known = CONFIG_MAPPING.get(values[key].get("model_type"), PretrainedConfig)
+            setattr(self, key, known(**values.pop(key)))
+        super().__init__(**values)
 """
 
 
@@ -134,6 +141,7 @@ def _known() -> dict[str, Config]:
 
 SPECIAL = ("<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 THOUGHTS = ("<think>", "</think>", "<assistant>")  # and what Laguna's parser wants
+IMAGES = ("<image>", "<img>", "</img>", "<IMG_CONTEXT>")  # in the place of one
 
 
 def byte_letters() -> list[str]:
@@ -150,7 +158,9 @@ def byte_letters() -> list[str]:
 def tokenizer() -> str:
     """Return a tokenizer.json of bytes that has the marks that releases and parsers look for."""
     letters = byte_letters()
-    special = {word: place for place, word in enumerate((*SPECIAL, *THOUGHTS), len(letters))}
+    special = {
+        word: place for place, word in enumerate((*SPECIAL, *THOUGHTS, *IMAGES), len(letters))
+    }
     plain = {"special": True, "lstrip": False, "rstrip": False}
     plain |= {"normalized": False, "single_word": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}

@@ -58,6 +58,7 @@ _OF_LISTS: dict[str, Callable[[list[int]], int]] = {
     "count": len,
     "product": math.prod,
     "first": lambda values: values[0],
+    "leading": lambda values: values[0],
     "total": sum,
 }
 
@@ -194,11 +195,9 @@ class Reader:
 
     def integers(self, key: str) -> list[int] | None:
         """Return a needed list of whole numbers from 0 up, or None with a finding."""
-        value = self._given(key, needed=True)
-        if value is None:
-            return None
-        if isinstance(value, list) and all(is_size(item, 0) for item in value):
-            return list(value)
+        value: list[int] | None = self._given(key, needed=True)
+        if value is None or (isinstance(value, list) and all(is_size(item, 0) for item in value)):
+            return value
         self.wrong(key, "a list of whole numbers", value)
         return None
 

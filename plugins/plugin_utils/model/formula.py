@@ -8,9 +8,9 @@ A formula is an expression of whole numbers, names (keys of a config.json), `+ -
 comparisons (1 or 0), `not`, `and`, `or`, `a if b else c`, and these functions: linear(in, out) with
 bias, norm(size) with bias, block(hidden, intermediate) a vision block with biases, ceil(a, b) the
 quotient rounded up, max, min, and over a key's own value: given(key) 1 if it is there, count(key) a
-list's length, product(key) of a list, first(key) the number that a list repeats, total(key) a
-list's sum or 0 without one, times(key, what) how often it has a word or number, text(key, "word") 1
-if it is that word, outer(key) what the wrapper around a tower says.
+list's length, product(key) of a list, first(key) the number that a list repeats, leading(key) the
+one it begins with, total(key) its sum or 0 without one, times(key, what) how often it has a word or
+number, text(key, "word") 1 if it is that word, outer(key) what the wrapper around a tower says.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 }
 # Functions of a key itself: the caller is asked for `function key`.
 _OF_KEYS = (
-    *("given", "count", "product", "first", "total", "times", "text", "outer"),
+    *("given", "count", "product", "first", "leading", "total", "times", "text", "outer"),
     *("zero", "optional", "switch", "flag", "listed", "among", "letters", "letter", "spelt"),
 )
 _OPERATORS: dict[type, Callable[[int, int], int]] = {

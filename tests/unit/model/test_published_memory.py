@@ -120,5 +120,38 @@ def test_patterns_of_layers_without_experts_say_nothing_of_experts():
 def test_every_published_config_is_read(name):
     model = read(name)
     # Qwen2.5-VL's file leaves its vocabulary to transformers' default.
-    unknown = {"moonshotai/Kimi-K3", "Qwen/Qwen2.5-VL-72B-Instruct"}
+    unknown = {"deepseek-ai/DeepSeek-V4.1-Flash", "moonshotai/Kimi-K3"}
+    unknown.add("Qwen/Qwen2.5-VL-72B-Instruct")
     assert (weights_bytes(model, Layout(8, 1, False)) is None) == (name in unknown)
+
+
+# What the publisher, a checkpoint's index or upstream's recipe says of the whole, in billions of
+# parameters.
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("baidu/ERNIE-4.5-VL-28B-A3B-PT", 29.4),
+        ("google/gemma-4-E2B-it", 5.1),
+        ("google/gemma-4-E4B-it", 8.0),
+        ("inclusionAI/Ring-1T-FP8", 999.7),
+        ("internlm/Intern-S1", 241),
+        ("meta-models/Muse-Glimmer-30B", 29.6),
+        ("mistralai/Ministral-3-14B-Instruct-2512", 13.9),
+        ("OpenGVLab/InternVL3_5-8B", 8.5),
+        ("poolside/Laguna-S-2.1", 118),
+        ("tencent/Hunyuan-A13B-Instruct", 80.4),
+        ("tencent/Hy4-preview", 770),
+        ("zai-org/GLM-4.5V", 107.5),
+    ],
+)
+def test_a_model_has_the_parameters_that_its_publisher_names(name, parameters):
+    assert read(name).total_parameters / 1e9 == pytest.approx(parameters, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("deepseek-ai/DeepSeek-OCR", 6.67221248), ("moonshotai/Kimi-K2-Thinking", 594.2)],
+)
+def test_a_checkpoint_is_as_large_as_its_index_says(name, size):
+    held = weights_bytes(read(name), Layout(1, 1, False)) / 1e9
+    assert held == pytest.approx(size, rel=1e-9 if size < 100 else 0.01)
