@@ -128,7 +128,8 @@ def ours(model: str, entry: Mapping[str, Any], theirs: Settings, version: str) -
         return None
     architecture = read_config(json.dumps(known["config"]), model)
     size = int(theirs.flags.get("tensor_parallel_size") or 0) or entry.get("tensor_parallel")
-    size = size if isinstance(size, int) else 8
+    if not isinstance(size, int):  # as many of 8 GPUs as its heads can be split over
+        size = max(each for each in (1, 2, 4, 8) if not (architecture.heads or 8) % each)
     together = theirs.flags.get("enable_expert_parallel") == "true"
     deployment = Deployment(
         name="upstream",

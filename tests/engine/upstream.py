@@ -19,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 
 from engine import cases
 from engine import models as published
@@ -61,6 +62,11 @@ def models(home: Path) -> dict[str, Model]:
     return result
 
 
+def widest(architecture: Architecture) -> int:
+    """Return the most of 8 GPUs that a model's heads can be split over."""
+    return max(size for size in (1, 2, 4, 8) if not (architecture.heads or 8) % size)
+
+
 def commands(version: str, gpu: str, known: dict[str, Model], small: bool) -> Iterator[cases.Case]:
     """Yield each model's command in upstream's layout, and with features switched on."""
     recipes = knowledge("vllm/recipes.yml")["recipes"]
@@ -69,7 +75,7 @@ def commands(version: str, gpu: str, known: dict[str, Model], small: bool) -> It
         if order(version) < order(entry.get("since", "0")) or not model.fits(version):
             continue
         size = entry.get("tensor_parallel")
-        size = size if isinstance(size, int) else 8
+        size = size if isinstance(size, int) else widest(model.architecture)
         # The operator has read what the checkpoint brings, as upstream has.
         yes = {"trust-remote-code": True} if "--trust-remote-code" in entry.get("args", ()) else {}
         for features in FEATURES[:1] if small else FEATURES:

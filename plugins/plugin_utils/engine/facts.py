@@ -139,6 +139,7 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
         "latent": details.get("kv_lora_rank") is not None,
         "weight_algorithm": scheme.get("algorithm", "none"),
         "checkpoint_kv_dtype": scheme.get("kv_cache", "auto"),
+        "first_bits": (scheme.get("schemes") or [{}])[0].get("bits") or 16,
         "model_class_known": None
         if model_class is None
         else model_class in literals(version, "MODEL_CLASSES"),

@@ -124,6 +124,13 @@ def test_the_backend_is_the_one_that_vllm_chooses(name, version, backend):
 
 
 def test_flags_that_only_some_releases_need():
+    mimo = "XiaomiMiMo/MiMo-V2.6-Flash-RL"
+    assert flag(asked(mimo, "0.33.0", 4), "--moe-backend") == "aiter_triton_mxfp4_bf16"
+    assert flag(asked(mimo, "0.33.0", 4, gpu="MI355X"), "--moe-backend") is None
+    fp8 = {"quantization_config": CONFIGS[MIMO]["quantization_config"]}
+    assert flag(asked(mimo, "0.33.0", 4, changes=fp8), "--moe-backend") is None
+    for name in ("zai-org/GLM-4.5V", "OpenGVLab/InternVL3_5-8B"):
+        assert flag(asked(name, "0.33.0"), "--mm-encoder-tp-mode") == "data"
     assert flag(asked(M3, "0.28.0"), "--block-size") == "128"
     assert flag(asked(M3, "0.33.0"), "--block-size") is None
     assert flag(asked(V4, "0.28.0"), "--kv-cache-dtype") == "fp8"
@@ -135,6 +142,11 @@ def test_flags_that_only_some_releases_need():
     ("name", "version", "gpu", "rules"),
     [
         ("moonshotai/Kimi-K3", "0.33.0", "MI325X", {"VLLM-K3-MXFP4"}),
+        # No release has these configurations: the checkpoint's own code does.
+        ("inclusionAI/Ring-1T-FP8", "0.33.0", "MI325X", {"VLLM-CONFIG-CODE"}),
+        ("internlm/Intern-S1", "0.33.0", "MI325X", {"VLLM-CONFIG-CODE"}),
+        ("OpenGVLab/InternVL3_5-8B", "0.33.0", "MI325X", {"VLLM-CONFIG-CODE"}),
+        ("XiaomiMiMo/MiMo-V2.6-Flash-RL", "0.33.0", "MI325X", {"VLLM-CONFIG-CODE"}),
         ("moonshotai/Kimi-K3", "0.33.0", "MI355X", set()),
         ("moonshotai/Kimi-K3", "0.20.2", "MI355X", {"VLLM-MODEL-CLASS", "VLLM-CONFIG-CODE"}),
         (V4, "0.18.1", "MI325X", {"VLLM-MODEL-CLASS"}),
