@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ..documents import knowledge
 from ..findings import Finding
+from ..plan.engines import argument
 from ..plan.ports import agent_port
 from ..plan.types import Plan, Replica, server_name
 from .types import Pool, RouterSettings, Server
@@ -147,8 +148,7 @@ def _concurrency(replica: Replica, settings: RouterSettings) -> int:
     """Return how many requests a replica gets at once from one of the routers that share it."""
     limit = settings.queueing.concurrency
     if limit is None:
-        flags = dict(zip(replica.argv, replica.argv[1:], strict=False))
-        requested = flags.get("--max-num-seqs", "")
+        requested = argument(replica.argv, "--max-num-seqs") or ""
         default: int = knowledge("models/memory.yml")["sequences"]["value"]
         limit = int(requested) if requested.isdecimal() else default
     return max(1, -(-limit // settings.active_routers))

@@ -171,6 +171,7 @@ def test_where_a_pool_is_unknown_the_gpus_decide():
     [
         ((), {}, 1024),
         (("--max-num-seqs", "48"), {}, 48),
+        (("--max-num-seqs=48",), {}, 48),
         (("--max-num-seqs", "48"), {"active_routers": 2}, 24),
         (("--max-num-seqs", "3"), {"active_routers": 2}, 2),
         (("--max-num-seqs", "48"), {"queueing": Queueing(concurrency=7)}, 7),
