@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..documents import knowledge
@@ -71,50 +71,15 @@ def since(version: str, first: str) -> bool:
 
 def _numbers(settings: RouterSettings) -> Iterator[Finding]:
     """Refuse numbers that are out of their range."""
-    queueing, timeouts, health = settings.queueing, settings.timeouts, settings.health
-    limits, size = settings.limits, settings.limits.body_bytes
-    ports: dict[str, Any] = {
-        "first_port": settings.first_port,
-        "admin_port": settings.admin_port,
-        **{f"ports.{name}": port for name, port in settings.ports.items()},
-    }
-    for field, port in ports.items():
-        if not 1 <= port <= 65535:
-            yield _bad(field, port, "a port from 1 to 65535")
-    positive: dict[str, float | None] = {
-        **{f"queueing.{name}": value for name, value in vars(queueing).items()},
-        **{f"limits.{name}": value for name, value in vars(limits).items() if name != "body_bytes"},
-        "health.rise": health.rise,
-        "health.fall": health.fall,
-        "health.passive_errors": health.passive_errors,
-        "active_routers": settings.active_routers,
-        "threads": settings.threads,
-        **{f"timeouts.{name}": value for name, value in vars(timeouts).items()},
-    }
-    for field, number in positive.items():
-        if number is not None and number < 1:
-            yield _bad(field, number, "at least 1")
-    if settings.tracing and not 0 <= settings.tracing.ratio <= 1:
-        yield _bad("tracing.ratio", settings.tracing.ratio, "a number from 0 to 1")
-    for name in ("interval", "fast_interval", "down_interval", "timeout"):
-        if not 0.1 <= getattr(health, name) <= 3600:
-            yield _bad(f"health.{name}", getattr(health, name), "0.1 to 3600 seconds")
-    if not 0 <= health.slow_start <= 3600:
-        yield _bad("health.slow_start", health.slow_start, "0 to 3600 seconds")
-    # Text alone may need megabytes, and HAProxy keeps a body as one block of at most 256 MiB.
-    if size is not None and not 65536 <= size <= 134_217_728:
-        yield _bad("limits.body_bytes", size, "65536 to 134217728")
-    if not 100 <= settings.connections <= 1_000_000:
-        yield _bad("connections", settings.connections, "100 to 1000000")
-    factor, size = settings.affinity.balance_percent, settings.affinity.json_bytes
-    # At 100 the bound is the average, and a session moves whenever its replica is above it.
-    if not 101 <= factor <= 1000:
-        yield _bad("affinity.balance_percent", factor, "101 to 1000 percent of the average")
-    if not 0 <= settings.affinity.free_percent <= 100:
-        free = settings.affinity.free_percent
-        yield _bad("affinity.free_percent", free, "0 to 100 percent of the concurrency")
-    if not 16384 <= size <= 4_194_304:
-        yield _bad("affinity.json_bytes", size, "16384 to 4194304")
+    ranges = knowledge("router.yml")["ranges"]["entries"]
+    for field, (least, most, expected) in ranges.items():
+        value: Any = settings
+        for part in field.split("."):
+            value = getattr(value, part, None)
+        numbers = value if isinstance(value, Mapping) else {"": value}
+        for name, number in numbers.items():
+            if number is not None and not least <= number <= most:
+                yield _bad(f"{field}.{name}" if name else field, number, expected)
 
 
 def _keys(settings: RouterSettings) -> Iterator[Finding]:

@@ -2,9 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from dataclasses import replace
+import re
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 
 import pytest
+import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check import (
     check_router,
     check_settings,
@@ -25,6 +29,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
 from support.router.haproxy import pool_of
 
 DIGEST = "a" * 64
+SPECS = Path(__file__).parents[3] / "roles/router/meta/argument_specs.yml"
 
 
 def test_the_defaults_are_sound():
@@ -80,6 +85,30 @@ def test_what_cannot_be_meant_is_refused(field, settings):
     assert [(one.code, one.severity, one.subject) for one in findings] == [
         ("ROUTER-SETTING", "error", field)
     ]
+
+
+def numbers_of(settings, prefix=""):
+    """Yield the name of each setting that is a number, or may be one."""
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if is_dataclass(value):
+            yield from numbers_of(value, f"{field.name}.")
+        elif re.match(r"(int|float)\b", field.type):
+            yield f"{prefix}{field.name}"
+
+
+def test_every_number_has_a_range():
+    ranges = {*knowledge("router.yml")["ranges"]["entries"]} - {"ports", "tracing.ratio"}
+    assert ranges == {*numbers_of(RouterSettings())}
+
+
+@pytest.mark.parametrize("part", [Timeouts(), Health()])
+def test_the_role_names_the_defaults_as_they_are(part):
+    """Health's were 0.25, 5 and 3 in the role's documentation, and 0.1, 10 and 2 in the router."""
+    name = f"router_{type(part).__name__.lower()}"
+    options = yaml.safe_load(SPECS.read_text())["argument_specs"]["main"]["options"]
+    named = re.findall(r"C\((\w+)\)[^();]*\(([0-9.]+)\)", options[name]["description"])
+    assert {key: float(value) for key, value in named} == vars(part)
 
 
 def test_a_key_in_place_of_its_digest_is_not_shown():
