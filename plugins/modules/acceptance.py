@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The acceptance action runs on the controller; acceptance.yml documents it."""
-
-from __future__ import annotations

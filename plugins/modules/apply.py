@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The apply action runs on the controller and converges the host; apply.yml documents it."""
-
-from __future__ import annotations

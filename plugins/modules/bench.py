@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The bench action decides on the controller; bench.yml documents it."""
-
-from __future__ import annotations

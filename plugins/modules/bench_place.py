@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The bench_place action runs on the controller; bench_place.yml documents it."""
-
-from __future__ import annotations

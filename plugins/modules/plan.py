@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The plan action runs on the controller; plan.yml documents it."""
-
-from __future__ import annotations

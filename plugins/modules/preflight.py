@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The preflight action runs on the controller; preflight.yml documents it."""
-
-from __future__ import annotations

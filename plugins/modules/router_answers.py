@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The router_answers action runs on the controller; router_answers.yml documents it."""
-
-from __future__ import annotations

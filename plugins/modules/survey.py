@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The survey action asks the host twice and decides on the controller; survey.yml documents it."""
-
-from __future__ import annotations

@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The tune action decides on the controller; tune.yml documents it."""
-
-from __future__ import annotations

@@ -4,5 +4,3 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """The validate action runs on the controller; validate.yml documents it."""
-
-from __future__ import annotations
