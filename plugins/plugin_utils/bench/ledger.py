@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Literal, TypeVar
@@ -48,6 +48,8 @@ def rules(**changes: Any) -> Rules:
 T = TypeVar("T")
 Steps = Generator[Load, Level, T]
 By = Literal["concurrency", "request_rate"]
+# One number of a level, None where it has none.
+Figure = Callable[[Level], float | None]
 # Not evidence of a load: cold, or at its end after hours of others.
 _ASIDE = ("warmup", "soak")
 
@@ -101,14 +103,15 @@ def by_size(levels: Iterable[Level], workload: str, by: By) -> dict[float, tuple
     return {size: tuple(groups[size]) for size in sorted(groups)}
 
 
-def mean_rate(levels: Iterable[Level]) -> float | None:
-    """Return the mean request rate of levels that were served; None where none was."""
-    rates = [
-        level.measured.request_rate
-        for level in levels
-        if level.measured is not None and level.valid
-    ]
-    return mean(rates) if rates else None
+def rate_of(level: Level) -> float | None:
+    """Return the request rate of a level; None where nothing was served, or the level is invalid."""
+    return level.measured.request_rate if level.measured is not None and level.valid else None
+
+
+def mean_rate(levels: Iterable[Level], figure: Figure = rate_of) -> float | None:
+    """Return the mean request rate of levels, or of another figure; None where none has it."""
+    values = [value for value in map(figure, levels) if value is not None]
+    return mean(values) if values else None
 
 
 class Ledger:

@@ -13,8 +13,8 @@ from statistics import median_low
 
 from ..slo import Limit
 from .comparison.sameness import by_engine_run, merged
-from .comparison.statistics import interval
-from .ledger import By, Ledger, Steps, by_size, evidence, mean_rate
+from .comparison.statistics import interval, mean
+from .ledger import By, Figure, Ledger, Steps, by_size, evidence, mean_rate, rate_of
 from .types import Bench, Interval, Level, Requested, SearchResult, Workload
 
 
@@ -216,48 +216,72 @@ class Search:
 
 
 def conclude(levels: Sequence[Level], workload: str, by: By) -> SearchResult:
-    """Return what the levels of all engine runs say; ``best`` is the median of the engine runs.
-
-    The rate's interval is over the runs' means at their own edges where there are several runs.
-    Of one run it is over the repeats at the edge, and wide enough for where the edge may be: from
-    the last size that kept the limits every time to the first above that never did.
-    """
-    edges, rates = [], []
-    for own in by_engine_run(levels).values():
-        at = edge(own, workload, by)
-        edges.append(at)
-        if at.best is not None:
-            rates.append([mean_rate([level]) for level in by_size(own, workload, by)[at.best]])
-    best = median_low([at.best or 0.0 for at in edges]) if edges else 0.0
+    """Return what the levels of all engine runs say; ``best`` is the median of the engine runs."""
+    edges = _edges(levels, workload, by)
+    best = _median(edges)
     above = [at.fails for at in edges if at.fails is not None and at.fails > best]
     fails = min(above, default=None)
     groups = by_size(levels, workload, by)
-    served = [[rate for rate in row if rate is not None] for row in rates]
-    means = [sum(row) / len(row) for row in served if row]
-    values = served[0] if len(edges) == 1 and served else means
-    rate = interval(values) if values and best else None
-    if rate is not None and len(edges) == 1:
-        rate = _widened(rate, groups, best)
     return SearchResult(
         workload=workload,
         by=by,
         best=best or None,
         fails=fails,
-        request_rate=rate,
+        request_rate=at_edge(levels, workload, by),
         levels=sum(map(len, groups.values())),
         missed=_missed_at(groups.get(fails, ())) if fails is not None else (),
         edge=_sure_edge(edges, groups, best) if best else None,
     )
 
 
-def _widened(rate: Interval, groups: Mapping[float, Sequence[Level]], best: float) -> Interval:
-    """Return the interval with the rates of the sizes between which the edge may lie."""
-    if rate.low is None or rate.high is None:
-        return rate
-    served = {size: one for size, one in groups.items() if mean_rate(one) is not None}
-    ends = [mean_rate(served[size]) for size in _ends(served, best) if size is not None]
-    rates = [rate.low, rate.high, *(end for end in ends if end is not None)]
-    return replace(rate, low=min(rates), high=max(rates))
+def at_edge(
+    levels: Sequence[Level], workload: str, by: By, figure: Figure = rate_of
+) -> Interval | None:
+    """Return a figure, the request rate or another, at the highest load that kept the limits.
+
+    Its interval is over the runs' means at their own edges where there are several runs. Of one
+    run it is over the repeats at the edge, and wide enough for where the edge may be: from the last
+    size that kept the limits every time to the first above that never did.
+    """
+    edges = _edges(levels, workload, by)
+    rows, best = _at_edges(levels, workload, by, figure), _median(edges)
+    if not rows or not best:
+        return None
+    if len(edges) > 1:
+        return interval([mean(row) for row in rows])
+    return _widened(interval(rows[0]), by_size(levels, workload, by), best, figure)
+
+
+def _edges(levels: Sequence[Level], workload: str, by: By) -> list[Edge]:
+    return [edge(own, workload, by) for own in by_engine_run(levels).values()]
+
+
+def _median(edges: Sequence[Edge]) -> float:
+    return median_low([at.best or 0.0 for at in edges]) if edges else 0.0
+
+
+def _at_edges(
+    levels: Sequence[Level], workload: str, by: By, figure: Figure
+) -> list[list[float]]:
+    """Return the figures of each engine run at the edge that it has by itself."""
+    rows = []
+    for own in by_engine_run(levels).values():
+        best = edge(own, workload, by).best
+        at_best = by_size(own, workload, by)[best] if best is not None else ()
+        rows.append([value for value in map(figure, at_best) if value is not None])
+    return [row for row in rows if row]
+
+
+def _widened(
+    found: Interval, groups: Mapping[float, Sequence[Level]], best: float, figure: Figure
+) -> Interval:
+    """Return the interval with the figures of the sizes between which the edge may lie."""
+    if found.low is None or found.high is None:
+        return found
+    served = {size: one for size, one in groups.items() if mean_rate(one, figure) is not None}
+    ends = [mean_rate(served[size], figure) for size in _ends(served, best) if size is not None]
+    values = [found.low, found.high, *(end for end in ends if end is not None)]
+    return replace(found, low=min(values), high=max(values))
 
 
 def _ends(
@@ -294,15 +318,10 @@ def searched_by(benches: Sequence[Bench]) -> tuple[By, ...]:
     return tuple(by for by in kinds if known and all(by in each for each in known))
 
 
-def slo_rates(benches: Sequence[Bench], by: By) -> tuple[float, ...]:
-    """Return each run's request rate at the edge that it has by itself, of one configuration."""
-    workload = benches[0].requested.workload.name
-    rates = []
-    for own in by_engine_run(merged(benches)).values():
-        best = edge(own, workload, by).best
-        if best is not None:
-            rates.append(mean_rate(by_size(own, workload, by)[best]))
-    return tuple(rate for rate in rates if rate is not None)
+def slo_rates(benches: Sequence[Bench], by: By, figure: Figure = rate_of) -> tuple[float, ...]:
+    """Return each run's request rate, or another figure, at the edge that it has by itself."""
+    rows = _at_edges(merged(benches), benches[0].requested.workload.name, by, figure)
+    return tuple(map(mean, rows))
 
 
 def _missed_at(levels: Iterable[Level]) -> tuple[Limit, ...]:
