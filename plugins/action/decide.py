@@ -45,13 +45,7 @@ class ActionModule(Deciding):
                 return decide(name, settings_of(name, own), evidence)
 
             plan = decide_role(
-                role,
-                options,
-                evidence,
-                python,
-                self._task.check_mode,
-                inventory,
-                plan_of_role,
+                role, options, evidence, python, self._task.check_mode, inventory, plan_of_role
             )
         else:
             plan = decide(

@@ -268,9 +268,7 @@ def system(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[str,
 
 
 def serving(
-    settings: dict[str, Any],
-    root: str,
-    states: Callable[[list[str]], dict[str, dict[str, str]]],
+    settings: dict[str, Any], root: str, states: Callable[[list[str]], dict[str, dict[str, str]]]
 ) -> Iterator[tuple[str, dict[str, str], float]]:
     """Yield what becomes of the replicas that the host's plans have."""
     planned = list(replicas(root))

@@ -44,10 +44,7 @@ class Children:
     """The processes of one level; leaving the context ends what still runs of them."""
 
     def __init__(
-        self,
-        directory: Path,
-        environment: dict[str, str],
-        cpus: list[int] | None = None,
+        self, directory: Path, environment: dict[str, str], cpus: list[int] | None = None
     ) -> None:
         self.directory = directory
         self.environment = {**os.environ, **environment}

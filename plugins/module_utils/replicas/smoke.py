@@ -98,11 +98,7 @@ def stream(endpoint: Endpoint, prompt: Prompt) -> Streamed:
 
 
 def judge_answers(
-    before: dict[str, str],
-    after: dict[str, str],
-    compare: str,
-    because: str,
-    unit: str,
+    before: dict[str, str], after: dict[str, str], compare: str, because: str, unit: str
 ) -> Iterator[Finding]:
     """Yield a finding for each answer that is another than before.
 

@@ -36,10 +36,7 @@ class Places:
     def of(self, service: str) -> tuple[str, str]:
         """Return the paths that can define a service."""
         stem = service[: -len(".service")] if service.endswith(".service") else service
-        return (
-            os.path.join(self.units, service),
-            os.path.join(self.quadlets, f"{stem}.container"),
-        )
+        return (os.path.join(self.units, service), os.path.join(self.quadlets, f"{stem}.container"))
 
 
 @dataclass(frozen=True)
@@ -126,11 +123,7 @@ def leftovers(
 
 
 def taken_gpus(
-    root: str,
-    files: list[FileChange],
-    services: list[str],
-    stale: list[str],
-    systemctl: Systemctl,
+    root: str, files: list[FileChange], services: list[str], stale: list[str], systemctl: Systemctl
 ) -> dict[str, str]:
     """Return {GPU: unit} for GPUs of the plan that a running unit of others was given.
 

@@ -15,14 +15,7 @@ from ..resources.file import FileChange, read_with_mode
 # A systemctl call: its arguments in, (exit code, stdout, stderr) out.
 Systemctl = Callable[[list[str]], "tuple[int, str, str]"]
 
-PROPERTIES = (
-    "Id",
-    "LoadState",
-    "ActiveState",
-    "UnitFileState",
-    "NeedDaemonReload",
-    "InvocationID",
-)
+PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "InvocationID")
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,7 @@ from .types import Difference, Host, Resource
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "unit": {"type": "str", "required": True},
-    "action": {
-        "type": "str",
-        "choices": ["keep", "mount", "remount", "unmount"],
-        "required": True,
-    },
+    "action": {"type": "str", "choices": ["keep", "mount", "remount", "unmount"], "required": True},
     "reasons": {"type": "list", "elements": "str", "default": []},
     "readahead_kib": {"type": "int"},
     "automounts": {"type": "list", "elements": "str", "default": []},
@@ -50,12 +46,7 @@ def name(resource: Resource) -> str:
 
 def inspect(host: Host, resource: Resource) -> Difference:
     path, unit = resource["path"], host.properties(resource["unit"])
-    actual = Found(
-        mounts_at(path),
-        unit,
-        readahead_of(path),
-        wanted_by(resource["unit"], UNITS),
-    )
+    actual = Found(mounts_at(path), unit, readahead_of(path), wanted_by(resource["unit"], UNITS))
     steps = lines(resource, actual)
     if unit.get("NeedDaemonReload") == "yes":
         host.reload_due = True

@@ -34,11 +34,7 @@ OPTIONS: dict[str, Any] = {
             "url": {"type": "str", "required": True},
             "path": {"type": "path", "required": True},
             "fingerprint": {"type": "str", "required": True},
-            "format": {
-                "type": "str",
-                "choices": ["armored", "binary"],
-                "default": "binary",
-            },
+            "format": {"type": "str", "choices": ["armored", "binary"], "default": "binary"},
         },
     },
     "files": {

@@ -250,10 +250,7 @@ def locked(state_file: str) -> Iterator[None]:
 
 
 def save(
-    query: Ask,
-    forced_only: bool,
-    configuration: str = CONFIGURATION,
-    state_file: str = STATE_FILE,
+    query: Ask, forced_only: bool, configuration: str = CONFIGURATION, state_file: str = STATE_FILE
 ) -> None:
     """Write what the next HAProxy starts from; raise OSError. Who asks last must write last."""
     with locked(state_file):

@@ -104,7 +104,7 @@ def by_size(levels: Iterable[Level], workload: str, by: By) -> dict[float, tuple
 
 
 def rate_of(level: Level) -> float | None:
-    """Return the request rate of a level; None where nothing was served, or the level is invalid."""
+    """Return the request rate of a level; None where nothing was served or it is invalid."""
     return level.measured.request_rate if level.measured is not None and level.valid else None
 
 

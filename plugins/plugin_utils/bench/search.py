@@ -260,9 +260,7 @@ def _median(edges: Sequence[Edge]) -> float:
     return median_low([at.best or 0.0 for at in edges]) if edges else 0.0
 
 
-def _at_edges(
-    levels: Sequence[Level], workload: str, by: By, figure: Figure
-) -> list[list[float]]:
+def _at_edges(levels: Sequence[Level], workload: str, by: By, figure: Figure) -> list[list[float]]:
     """Return the figures of each engine run at the edge that it has by itself."""
     rows = []
     for own in by_engine_run(levels).values():

@@ -44,10 +44,7 @@ class Order:
 
 
 def order_hosts(
-    members: Sequence[Member],
-    batches: Sequence[str],
-    canary: Sequence[str] = (),
-    together: int = 1,
+    members: Sequence[Member], batches: Sequence[str], canary: Sequence[str] = (), together: int = 1
 ) -> Order:
     """Return the waves of hosts, which come in the inventory's order where nothing else decides.
 

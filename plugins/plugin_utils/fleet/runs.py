@@ -17,13 +17,7 @@ from .ledger import Asked, Outcome
 
 # "running" of a run whose process is gone means that it was killed.
 State = Literal["running", "done", "failed", "stopped", "interrupted"]
-BAD: tuple[Outcome, ...] = (
-    "failed",
-    "unreachable",
-    "rolled back",
-    "quarantined",
-    "interrupted",
-)
+BAD: tuple[Outcome, ...] = ("failed", "unreachable", "rolled back", "quarantined", "interrupted")
 
 
 _ENDED: dict[Outcome, str] = {

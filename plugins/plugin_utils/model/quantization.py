@@ -16,10 +16,7 @@ from .patterns import condense, named_layers
 
 _MOST_BITS = 64
 # A quantization of which nothing is known.
-UNKNOWN: Mapping[str, Any] = {
-    **dict.fromkeys(("method", "bits", "block", "group")),
-    "ignore": [],
-}
+UNKNOWN: Mapping[str, Any] = {**dict.fromkeys(("method", "bits", "block", "group")), "ignore": []}
 _IGNORE = (
     *("modules_to_not_convert", "ignore", "ignored_layers", "exclude", "exclude_modules"),
     "llm_int8_skip_modules",

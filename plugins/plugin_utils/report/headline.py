@@ -24,9 +24,7 @@ from .data import Configuration, Curve, Headline, Report, best_load, curves_of, 
 
 
 def headline_of(
-    configurations: Sequence[Configuration],
-    workloads: Sequence[Workload],
-    curves: Sequence[Curve],
+    configurations: Sequence[Configuration], workloads: Sequence[Workload], curves: Sequence[Curve]
 ) -> tuple[Headline, tuple[Finding, ...]]:
     """Return the answer to what was requested first, and what is to be known of its comparisons.
 
@@ -48,9 +46,7 @@ def _doubted(
 
 
 def _answer(
-    configurations: Sequence[Configuration],
-    workloads: Sequence[Workload],
-    curves: Sequence[Curve],
+    configurations: Sequence[Configuration], workloads: Sequence[Workload], curves: Sequence[Curve]
 ) -> tuple[Headline, tuple[Finding, ...]]:
     work = workloads[0]
     slo = configurations[0].benches[0].requested.slo

@@ -49,11 +49,7 @@ class Maintenance:
 
 
 def plan_maintenance(
-    host: str,
-    served: Sequence[Mapping[str, Any]],
-    due: Sequence[str],
-    reboot: bool,
-    owner: str,
+    host: str, served: Sequence[Mapping[str, Any]], due: Sequence[str], reboot: bool, owner: str
 ) -> Maintenance:
     """Return what maintaining a host means; raise ROLLOUT-NODES.
 

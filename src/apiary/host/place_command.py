@@ -22,10 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
     has_errors,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.costs import COSTS
-from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import (
-    Placed,
-    total,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import Placed, total
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.place import (
     place as place_replicas,
 )

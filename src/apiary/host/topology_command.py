@@ -21,22 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.explain i
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 
 from apiary.app import output
-from apiary.app.inputs import (
-    json_option,
-    load_capture,
-    load_placement,
-    load_plan,
-    load_topology,
-)
-from apiary.app.output import (
-    echo,
-    exit_code,
-    file_name,
-    plain_table,
-    print_document,
-    report,
-    show,
-)
+from apiary.app.inputs import json_option, load_capture, load_placement, load_plan, load_topology
+from apiary.app.output import echo, exit_code, file_name, plain_table, print_document, report, show
 from apiary.host.pictures import topology_svg
 from apiary.host.tables import topology_table
 from apiary.host.view import board_of

@@ -22,10 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.advisories 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import Fact
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (
-    known,
-    read_json,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known, read_json
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.memory import (
     GIB,
     memory,

@@ -24,10 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger impor
     check_same,
     still_to_do,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.order import (
-    Member,
-    order_hosts,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.order import Member, order_hosts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.runs import (
     FleetRollout,
     HostRun,
@@ -44,12 +41,7 @@ from apiary.rollout.store import Store, controller, operator
 # What people call it is what it does; rollout.yml is how.
 NAMES = {"replicas": "rollout"}
 # What a run that goes on takes from the command line where it is there.
-_ANEW = (
-    "inventory",
-    "vault_password_files",
-    "extra_files",
-    "forks",
-)
+_ANEW = ("inventory", "vault_password_files", "extra_files", "forks")
 
 
 @dataclass(frozen=True)

@@ -133,12 +133,7 @@ def compare_values(
     )
 
 
-def compare(
-    a: Sequence[Bench],
-    b: Sequence[Bench],
-    *,
-    confidence: float | None = None,
-) -> Verdict:
+def compare(a: Sequence[Bench], b: Sequence[Bench], *, confidence: float | None = None) -> Verdict:
     """Return the verdict on two configurations: at the SLO where both were searched for it, else
     at the highest load that both were measured at.
 
@@ -298,10 +293,7 @@ def _common(a: Sequence[Bench], b: Sequence[Bench], by: By) -> list[float]:
 
 
 def _engine_runs(
-    benches: Sequence[Bench],
-    by: By,
-    size: float,
-    figure: Callable[[Sequence[Level]], float | None],
+    benches: Sequence[Bench], by: By, size: float, figure: Callable[[Sequence[Level]], float | None]
 ) -> list[float]:
     """Return a figure of one size, a mean for each engine run."""
     levels = by_size(merged(benches), benches[0].requested.workload.name, by).get(size, ())

@@ -17,14 +17,7 @@ from ..types import HostFacts, Quarantine, Served, Survey
 
 # The worst first: that is the order in which a person reads them.
 HostState = Literal["failing", "quarantined", "unreached", "unknown", "warning", "ok"]
-STATES: tuple[HostState, ...] = (
-    "failing",
-    "quarantined",
-    "unreached",
-    "unknown",
-    "warning",
-    "ok",
-)
+STATES: tuple[HostState, ...] = ("failing", "quarantined", "unreached", "unknown", "warning", "ok")
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,7 @@ from ....module_utils.resources import json_settings
 from ...evidence.types import Evidence
 from ...findings import Finding
 from ..types import HostFile
-from .engine import (
-    DAEMON_JSON,
-    REGISTRIES_CONF,
-    Engine,
-    Settings,
-    order,
-)
+from .engine import DAEMON_JSON, REGISTRIES_CONF, Engine, Settings, order
 
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._/-]+)?")
 # Docker asks mirrors for the images of this registry only.

@@ -49,11 +49,7 @@ def to_yaml(documents: Iterable[Mapping[str, Any]]) -> str:
     # Ansible's strings are subclasses, which YAML does not know.
     plain = json.loads(json.dumps([to_document(one) for one in documents]))
     return yaml.safe_dump_all(
-        plain,
-        sort_keys=False,
-        default_flow_style=False,
-        explicit_start=True,
-        width=10_000,
+        plain, sort_keys=False, default_flow_style=False, explicit_start=True, width=10_000
     )
 
 

@@ -92,11 +92,7 @@ def _tune(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPl
             *looked,
         ),
         findings=(*selection.findings, *booted.findings, *_told(evidence, host, selection)),
-        skipped=(
-            *selection.skipped,
-            *_all("skipped", parts),
-            *_unmanaged(booted, wanted),
-        ),
+        skipped=(*selection.skipped, *_all("skipped", parts), *_unmanaged(booted, wanted)),
         reboot=tuple(_reboot(host, selection, booted)),
         live=_all("live", parts),
         units=values.units,
@@ -129,10 +125,7 @@ def _undo(settings: Settings, evidence: Evidence, host: Machine) -> HostTuningPl
 
 
 def _argument_checks(
-    host: Machine,
-    selection: catalogue.Selection,
-    booted: boot.BootPlan,
-    wanted: boot.Wanted,
+    host: Machine, selection: catalogue.Selection, booted: boot.BootPlan, wanted: boot.Wanted
 ) -> Iterator[Check]:
     """Check what the running kernel was told, and what the next one will be."""
     for one in selection.chosen:

@@ -23,10 +23,7 @@ GROUPS = ("render", "video")
 
 
 def present(
-    target: Target,
-    state: HostState,
-    driver: Driver,
-    packages: tuple[Package, ...],
+    target: Target, state: HostState, driver: Driver, packages: tuple[Package, ...]
 ) -> Iterator[Check]:
     """Yield what has to hold of packages and, where a driver is wanted, of it."""
     yield from _packages(packages, state)

@@ -242,10 +242,7 @@ def _family_findings(settings: Settings, evidence: Evidence, family: str) -> tup
 
 
 def _step_findings(
-    settings: Settings,
-    evidence: Evidence,
-    shown: mounts.HostMounts,
-    steps: Sequence[MountStep],
+    settings: Settings, evidence: Evidence, shown: mounts.HostMounts, steps: Sequence[MountStep]
 ) -> tuple[Finding, ...]:
     """Return refusals to disturb replicas or what others mounted, and what will be replaced."""
     found: list[Finding] = []
@@ -288,9 +285,7 @@ def _step_findings(
     return tuple(found)
 
 
-def _nconnect_findings(
-    requested: Sequence[tuple[Mount, options.Requested]],
-) -> tuple[Finding, ...]:
+def _nconnect_findings(requested: Sequence[tuple[Mount, options.Requested]]) -> tuple[Finding, ...]:
     """Return a warning for mounts of one server that ask for different numbers of connections."""
     counts: dict[str, dict[str, list[str]]] = {}
     for mount, one in requested:

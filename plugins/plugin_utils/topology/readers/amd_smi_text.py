@@ -18,15 +18,7 @@ from .. import problems
 from ..observation import Device
 from . import amd_smi_rows, amd_smi_xgmi, marks
 from .several import Tables, runs
-from .text import (
-    bus_address,
-    hexadecimal,
-    known,
-    natural,
-    partition_modes,
-    unique_id,
-    virtual,
-)
+from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id, virtual
 
 # ROCm 7 prints no empty line between tables, so only titles divide them.
 _TABLE = re.compile(r"^\s*([A-Z][\w /&()-]{0,60})[ _]TABLE:\s*$")

@@ -17,11 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.programs
 from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option
 from apiary.app.output import echo, exit_code, print_document, report
-from apiary.fleet.telemetry.inputs import (
-    hosts_of_artifacts,
-    hosts_of_inventory,
-    load_settings,
-)
+from apiary.fleet.telemetry.inputs import hosts_of_artifacts, hosts_of_inventory, load_settings
 
 GRAFANA = "grafana/dashboards"
 FILES = "apiary.telemetry-files/v1"

@@ -72,9 +72,7 @@ def hosts_of_inventory(
     return tuple(hosts), _without_plan(gpu_hosts)
 
 
-def hosts_of_artifacts(
-    artifacts: Path,
-) -> tuple[tuple[MonitoredHost, ...], tuple[Finding, ...]]:
+def hosts_of_artifacts(artifacts: Path) -> tuple[tuple[MonitoredHost, ...], tuple[Finding, ...]]:
     """Return the hosts that have plans below a directory; each is reached by its name.
 
     The findings say which of them have no plan that counts. Raises FILE-UNREADABLE or DOC-….

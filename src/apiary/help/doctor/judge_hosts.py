@@ -134,9 +134,7 @@ def judge_ways(hosts: Sequence[Reached], sources: Sequence[str] = ()) -> tuple[C
     unknown = [item for item in remote if not item.known and not item.lenient]
     reported = f"{len(remote) - len(unknown)} of {len(remote)} known or taken"
     addresses, logins = _checked(
-        "ways",
-        remote,
-        lambda way: {"address": way.address or way.name, "login": _login(way)},
+        "ways", remote, lambda way: {"address": way.address or way.name, "login": _login(way)}
     )
     return (addresses, check("hosts", "host keys", reported, _host_keys(unknown, sources)), logins)
 

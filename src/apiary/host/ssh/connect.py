@@ -182,10 +182,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def run(
-    transport: paramiko.Transport,
-    options: SshOptions,
-    command: str,
-    sent: bytes,
+    transport: paramiko.Transport, options: SshOptions, command: str, sent: bytes
 ) -> tuple[int | None, str, str]:
     """Run a command on its stdin; return its status (None: cut short), stdout and stderr."""
     deadline = time.monotonic() + options.collect_timeout
