@@ -110,7 +110,7 @@ def test_a_key_above_its_rate_is_429_and_the_others_are_not(place):
     found = asyncio.run(scenario())
     assert [answer.status for answer in found["bob"]] == [200] * 5 + [429] * 3
     assert found["bob"][-1].error == "rate_limit_exceeded"
-    assert found["bob"][-1].headers["retry-after"] == "2"
+    assert found["bob"][-1].headers["retry-after"] in {"2", "3", "4"}
     assert {answer.status for answer in found["alice"]} == {200}
 
 

@@ -267,7 +267,7 @@ def test_a_key_leaves_half_of_the_queue_to_the_others(place):
     turned_away, second, statuses = asyncio.run(scenario())
     for answer in (turned_away, second):
         assert (answer.status, answer.error) == (429, "too_many_requests")
-        assert answer.headers["retry-after"] == "2"
+        assert answer.headers["retry-after"] in {"2", "3", "4"}
     assert statuses == [200, 200]
 
 

@@ -78,7 +78,10 @@ def test_beyond_the_queue_is_429_at_once_and_says_when_to_come_back(place):
     assert set(statuses) == {200, 429}
     turned_away = [answer for answer in answers if answer.status == 429]
     assert {answer.error for answer in turned_away} == {"engine_overloaded"}
-    assert {answer.headers["retry-after"] for answer in turned_away} == {"7"}
+    waits = {int(answer.headers["retry-after"]) for answer in turned_away}
+    # By chance, so that they do not all come back at once.
+    assert len(waits) > 1
+    assert waits <= set(range(7, 15))
     # Before any of those that were let in is answered.
     assert answers[: len(turned_away)] == turned_away
 
@@ -93,7 +96,7 @@ def test_who_waits_too_long_gets_503(place):
     answers = sorted((answer for _s, answer in asyncio.run(scenario())), key=lambda one: one.status)
     assert [answer.status for answer in answers] == [200, 503]
     assert answers[1].error == "unavailable"
-    assert answers[1].headers["retry-after"] == "2"
+    assert answers[1].headers["retry-after"] in {"2", "3", "4"}
 
 
 def test_without_a_replica_it_is_503_at_once(place):
@@ -111,7 +114,7 @@ def test_without_a_replica_it_is_503_at_once(place):
 
     asked, health, ready, alive = asyncio.run(scenario())
     assert (asked.status, asked.error) == (503, "no_replica")
-    assert asked.headers["retry-after"] == "2"
+    assert asked.headers["retry-after"] in {"2", "3", "4"}
     assert (health.status, ready.status, alive.status) == (503, 503, 200)
     # In a queue it would wait for all of the timeout.
     assert asked.seconds < Queueing().timeout_seconds / 2

@@ -274,7 +274,8 @@ def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource
     yield _timer(present=False)
     yield _keepalived({**options, "router_virtual_addresses": []}, evidence, "")
     names = (
-        *("concurrency.map", "engines.map", "keys.map", "paths.lst", "rates.map"),
+        *("concurrency.map", "engines.map", "keys.map", "paths.lst"),
+        *("priorities.map", "rates.map"),
         "replica.lua",
     )
     paths = [*(f"{DIRECTORY}/{name}" for name in names), AUTHORITY]

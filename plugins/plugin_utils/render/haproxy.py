@@ -61,6 +61,15 @@ def render_router(router: Router) -> tuple[RenderedFile, ...]:
             )
             for name, field in _LIMITS.items()
         ),
+        RenderedFile(
+            f"{DIRECTORY}/priorities.map",
+            "0640",
+            _lines(
+                f"{key.name} {facts['overload']['priorities'][key.priority]['place']}"
+                for key in keys
+                if key.priority != "normal"
+            ),
+        ),
     )
 
 
@@ -92,6 +101,9 @@ def _chooser(settings: RouterSettings) -> str:
             candidates=facts["chooser"]["candidates"],
             fields=[key[len("json:") :] for key in affinity.keys if key.startswith("json:")],
             prompt="prompt" in affinity.keys,
+            overload=facts["overload"],
+            within=settings.queueing.within_slo,
+            ttft=settings.queueing.ttft_seconds,
             **facts["sessions"],
         )
     )
@@ -120,6 +132,7 @@ def _configuration(router: Router) -> str:
             per_source=per_source(settings),
             limited=any(key.requests_per_minute for key in settings.keys),
             concurrent=any(key.concurrent_requests for key in settings.keys),
+            prioritized=any(key.priority != "normal" for key in settings.keys),
             share=lambda pool: _share(pool, settings),
             idle_close=since(
                 settings.version, facts["versions"]["idle_close_on_response"]["since"]
@@ -174,7 +187,9 @@ def _body(entry: Mapping[str, Any], settings: RouterSettings) -> str:
     }
     text = f"content-type application/json string '{json.dumps({'error': rendered})}'"
     if entry.get("retry"):
-        text += f" hdr Retry-After {settings.queueing.retry_after_seconds}"
+        # Not all at the same moment.
+        seconds = settings.queueing.retry_after_seconds
+        text += f" hdr Retry-After %[rand({seconds + 1}),add({seconds})]"
     return text
 
 

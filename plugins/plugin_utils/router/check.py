@@ -80,6 +80,9 @@ def _numbers(settings: RouterSettings) -> Iterator[Finding]:
         for name, number in numbers.items():
             if number is not None and not least <= number <= most:
                 yield _bad(f"{field}.{name}" if name else field, number, expected)
+    for name in (*settings.queueing.within_slo, *settings.queueing.ttft_seconds):
+        if not _matches("server", name):
+            yield _bad("queueing", name, "names of deployments")
 
 
 def _keys(settings: RouterSettings) -> Iterator[Finding]:
@@ -96,6 +99,8 @@ def _keys(settings: RouterSettings) -> Iterator[Finding]:
             yield _bad("keys.name", entry.name, "letters, digits and . _ @ -, at most 64")
         if not _matches("digest", entry.sha256):
             yield _bad(f"keys.{entry.name}.sha256", "not a digest", "64 hexadecimal digits")
+        if entry.priority not in knowledge("router.yml")["overload"]["priorities"]:
+            yield _bad(f"keys.{entry.name}.priority", entry.priority, "high, normal or low")
         for field in ("requests_per_minute", "concurrent_requests"):
             number = getattr(entry, field)
             if number is not None and number < 1:

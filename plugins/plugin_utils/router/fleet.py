@@ -204,7 +204,7 @@ def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
     for name, text in sorted(keys.items()):
         entry = text if isinstance(text, Mapping) else {"key": text}
         key = entry.get("key")
-        unknown = sorted(set(map(str, entry)) - {"key", *_OF_A_KEY})
+        unknown = sorted(set(map(str, entry)) - {"key", "priority", *_OF_A_KEY})
         if unknown or not isinstance(key, str):
             raise error(
                 "ROUTER-KEY",
@@ -220,7 +220,8 @@ def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:
             )
         digest = hashlib.sha256(str(key).encode()).hexdigest()
         limits = {field: int(entry[field]) for field in _OF_A_KEY if entry.get(field) is not None}
-        result.append(ApiKey(str(name), digest, **limits))
+        priority = str(entry.get("priority", "normal"))
+        result.append(ApiKey(str(name), digest, **limits, priority=priority))
     doubles = {key.sha256 for key in result}
     if len(doubles) < len(result):
         raise error("ROUTER-KEY", "keys", "two names have the same key")

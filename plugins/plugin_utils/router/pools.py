@@ -118,7 +118,7 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
             address=host.address,
             port=replica.port,
             id=ids[key],
-            concurrency=_concurrency(replica, settings),
+            concurrency=_concurrency(name, replica, settings),
             weight=weight,
             agent_port=agent_port(replica),
             tls=host.plan.deployment.tls,
@@ -144,9 +144,9 @@ def _weights(replicas: Sequence[Replica]) -> list[int]:
     return [max(1, round(BASE_WEIGHT * capacity / largest)) for capacity in capacities]
 
 
-def _concurrency(replica: Replica, settings: RouterSettings) -> int:
+def _concurrency(name: str, replica: Replica, settings: RouterSettings) -> int:
     """Return how many requests a replica gets at once from one of the routers that share it."""
-    limit = settings.queueing.concurrency
+    limit = settings.queueing.within_slo.get(name, settings.queueing.concurrency)
     if limit is None:
         requested = argument(replica.argv, "--max-num-seqs") or ""
         default: int = knowledge("models/memory.yml")["sequences"]["value"]

@@ -77,13 +77,18 @@ class Queueing:
 
     ``concurrency`` is the limit of one replica, None for that of its plan; ``per_replica`` how
     many more may wait for each replica of a deployment, ``timeout_seconds`` for how long.
-    ``retry_after_seconds`` is what a client is told that was turned away.
+    ``retry_after_seconds`` is what a client is told that was turned away, and by chance up to twice
+    that. By the deployment's name: ``within_slo`` is how many requests one replica had at once when
+    `apiary bench` found it just within the SLO, ``ttft_seconds`` the SLO's limit of first tokens;
+    those that come later than half of it lower their replica's limit.
     """
 
     concurrency: int | None = None
     per_replica: int = 64
     timeout_seconds: int = 30
     retry_after_seconds: int = 2
+    within_slo: dict[str, int] = field(default_factory=dict)
+    ttft_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -146,12 +151,16 @@ class Tls:
 
 @dataclass(frozen=True)
 class ApiKey:
-    """Who may ask: a ``name`` for logs, the key's SHA-256 in hex, requests a minute and at once."""
+    """Who may ask: a ``name`` for logs, the key's SHA-256 in hex, requests a minute and at once.
+
+    ``priority`` (high, normal, low) says whose new sessions an overload refuses last.
+    """
 
     name: str
     sha256: str
     requests_per_minute: int | None = None
     concurrent_requests: int | None = None
+    priority: str = "normal"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ PROGRAMS = {
     "gpg": "gnupg",
     "haproxy": "haproxy",
     "ip": "iproute2",
+    "lua5.3": "lua5.3",
     "rpmbuild": "rpm",
     "rpmsign": "rpm",
     "ssh": "openssh-client",

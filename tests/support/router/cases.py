@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     Affinity,
     ApiKey,
     Limits,
+    Queueing,
     Router,
     RouterSettings,
     RouterTracing,
@@ -31,7 +32,8 @@ EVERYTHING = RouterSettings(
         keys=("header:X-Session-Id", "cookie:session", "json:prompt_cache_key", "address")
     ),
     tls=Tls(minimum="TLSv1.3"),
-    keys=(ApiKey("alice", "a" * 64, 600), ApiKey("batch@team", "b" * 64, None, 32)),
+    keys=(ApiKey("alice", "a" * 64, 600), ApiKey("batch@team", "b" * 64, None, 32, "low")),
+    queueing=Queueing(within_slo={"small": 96}),
     limits=Limits(body_seconds=20, connections_per_source=500),
     paths=("/v1/custom",),
     admin_listen="::1",

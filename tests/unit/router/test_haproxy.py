@@ -45,7 +45,7 @@ def test_what_says_who_may_ask_is_no_ones_to_read():
     modes = {path: file.mode for path, file in rendered(routers()["everything"]).items()}
     secret = {path for path, mode in modes.items() if mode != "0644"}
     assert {path.rpartition("/")[2] for path in secret} == {
-        *("keys.map", "rates.map", "concurrency.map", "engines.map")
+        *("keys.map", "rates.map", "concurrency.map", "engines.map", "priorities.map")
     }
     assert {modes[path] for path in secret} == {"0640"}
 

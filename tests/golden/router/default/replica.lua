@@ -10,6 +10,14 @@ local SHARE, FACTOR = 0.25, 1.25
 -- Of more replicas than these only some are asked for the fewest requests.
 local CANDIDATES = 16
 
+-- Of a limit that was measured (bench's, or what first tokens say) a new session may have this share,
+-- by its key's priority; one that runs may wait beyond it, at its own replica.
+local NEW, RUNNING = { [-2] = 2, [0] = 1, [2] = 0.5, }, 8
+-- Backends whose replicas' limit is what bench found within the SLO.
+local WITHIN = { }
+-- What is returned of a request that is refused.
+local REFUSED = "-"
+
 local known = {}
 
 -- FNV-1a, 64 bits
@@ -28,16 +36,17 @@ local function mix(value)
     return value ~ (value >> 31)
 end
 
--- All that never changes: a reload starts anew.
+-- All that never changes but the limits: a reload starts anew.
 local function pool_of(backend, ask)
     local pool = known[backend]
     if pool == nil then
         local sum = 0
         pool = {}
         for name, server in pairs(core.backends[backend].servers) do
-            local weight = ask:srv_iweight(name)
+            local weight, most = ask:srv_iweight(name), server:get_maxconn()
             pool[#pool + 1] = {
-                name = name, server = server, seed = hash(name), most = server:get_maxconn(), weight = weight,
+                name = name, server = server, seed = hash(name), most = most, weight = weight,
+                within = WITHIN[backend] and most,
             }
             sum = sum + weight
         end
@@ -60,26 +69,35 @@ local function usable(one, weight, ask)
     return weight > 0 and (draining == 0 or draining == false) and ask:srv_is_up(one.name) ~= 0
 end
 
-local function takes(one, backend, draw, ask)
+-- How many requests a replica may have when one more comes, and whether that was measured.
+local function room(one, share, txn)
+    local limit = one.within
+    if limit == nil then
+        return one.most, false
+    end
+    return math.max(1, math.ceil(limit * share)), true
+end
+
+local function takes(one, backend, draw, share, txn)
+    local ask = txn.f
     -- Small during slow start, which lets sessions in one by one
     local weight = ask:srv_weight(one.name)
     if draw % one.weight >= weight or not usable(one, weight, ask) then
-        return false
+        return false, false
     end
     local requests = requests_of(one, ask)
-    if requests >= one.most then
-        return false
-    end
-    if requests < one.most * SHARE then
-        return true
+    local most, measured = room(one, share, txn)
+    if measured or requests < one.most * SHARE then
+        return requests < most, true
     end
     local average = ask:be_conn(backend) / math.max(1, ask:nbsrv(backend))
-    return requests < math.ceil(FACTOR * average * one.part)
+    return requests < most and requests < math.ceil(FACTOR * average * one.part), true
 end
 
--- Weighted rendezvous hashing: each replica wins in proportion to its weight.
-local function of_session(pool, backend, session, ask)
-    local refused
+-- Weighted rendezvous hashing: each replica wins in proportion to its weight. Where all are full the
+-- second value is the session's own.
+local function of_session(pool, backend, session, share, txn)
+    local refused, own
     while true do
         local best, highest, draw = nil, 0.0, 0
         for _, one in ipairs(pool) do
@@ -91,45 +109,68 @@ local function of_session(pool, backend, session, ask)
                 end
             end
         end
-        if best == nil or takes(best, backend, draw, ask) then
+        if best == nil then
+            return nil, own
+        end
+        local taken, up = takes(best, backend, draw, share, txn)
+        if taken then
             return best
+        end
+        if up then
+            own = own or best
         end
         refused = refused or {}
         refused[best] = true
     end
 end
 
-local function of_nobody(pool, ask)
-    local count = #pool
-    local best, least = nil, nil
+local function of_nobody(pool, share, txn)
+    local ask, count = txn.f, #pool
+    local best, least, full = nil, nil, nil
     -- Equals are chosen by chance, or all routers would choose the same.
     local first = math.random(count)
     for step = 1, math.min(count, CANDIDATES) do
         local one = pool[(first + step) % count + 1]
         local requests = requests_of(one, ask)
-        if requests < one.most then
-            local weight = ask:srv_weight(one.name)
+        local most, measured = room(one, share, txn)
+        local weight = ask:srv_weight(one.name)
+        if requests >= most then
+            full = measured and usable(one, weight, ask) and one or full
+        else
             local load = (requests + 1) / weight
             if (least == nil or load < least) and usable(one, weight, ask) then
                 best, least = one, load
             end
         end
     end
-    return best
+    return best, full
 end
 
--- The name of the replica; nil where all that it may be are full.
+-- The name of the replica; nil where all that it may be are full and it may wait for any.
 local function replica(txn, backend)
     local ask = txn.f
     local pool = pool_of(backend, ask)
     local session = math.tointeger(tonumber(ask:req_fhdr("X-Apiary-Session")))
-    local one
+    local running = txn:get_var("txn.running")
+    local share = running and RUNNING or NEW[txn:get_var("txn.place") or 0]
+    local one, own
     if session ~= nil then
-        one = of_session(pool, backend, session, ask)
+        one, own = of_session(pool, backend, session, share, txn)
     else
-        one = of_nobody(pool, ask)
+        one, own = of_nobody(pool, share, txn)
     end
-    return one and one.name
+    if one == nil and own ~= nil then
+        local _most, measured = room(own, share, txn)
+        if measured then
+            return REFUSED
+        end
+        -- Its cache is worth the wait.
+        one = running and own or nil
+    end
+    if one == nil then
+        return nil
+    end
+    return one.name
 end
 
 core.register_fetches("apiary_replica", replica)

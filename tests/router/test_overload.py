@@ -1,0 +1,253 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the router refuses in an overload: its Lua in times that a test sets, and a real HAProxy."""
+
+import asyncio
+import hashlib
+import math
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    ApiKey,
+    Queueing,
+    Router,
+    RouterSettings,
+)
+
+from labkit.prerequisites import ensure_programs
+from support.replicas import Client
+from support.router.haproxy import pool_of
+from support.scenario import QUICK, serving
+
+SUPPORT = Path(__file__).parents[1] / "support/router"
+FACTS = knowledge("router.yml")["overload"]
+SHIPPED = 256
+UNLIMITED, TIMED = Queueing(), Queueing(ttft_seconds={"demo": 2})
+
+
+def lua(place, script, queueing=None, replicas=4, limit=SHIPPED):
+    """Return the lines that a script prints; see support/router/chooser.lua."""
+    ensure_programs({"lua5.3"})
+    router = Router(RouterSettings(queueing=queueing or TIMED), (pool_of([8000]),))
+    files = {file.path.rpartition("/")[2]: file.content for file in render_router(router)}
+    (place / "replica.lua").write_text(files["replica.lua"])
+    argv = ["lua5.3", SUPPORT / "chooser.lua", place / "replica.lua", str(replicas), str(limit)]
+    done = subprocess.run(argv, input=script, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+    return done.stdout.split()
+
+
+# The limit by what is let in: new sessions until one is refused.
+ROOM = """
+function room(name, running, place)
+    for requests = 0, 999 do
+        for _, one in ipairs(names) do conn[one] = 999 end
+        conn[name] = requests
+        if choose("1", running, place) ~= name then return requests end
+    end
+end
+function tokens(seconds, count)
+    for _ = 1, count do
+        local name, first = choose("1", true)
+        now = now + seconds
+        first()
+    end
+end
+home = choose("1")
+"""
+
+
+def test_a_session_that_runs_waits_at_its_own_replica(place):
+    script = """
+    home = choose("1")
+    for _, one in ipairs(names) do conn[one] = one == home and 20 or 3 end
+    print(choose("1", true) == home, (choose("1")), home)
+    """
+    own, elsewhere, home = lua(place, script, Queueing(within_slo={"demo": 8}), limit=8)
+    assert own == "true"
+    # What is new has no cache to lose.
+    assert elsewhere.startswith("host-")
+    assert elsewhere != home
+
+
+def test_new_sessions_are_refused_first_and_by_priority(place):
+    script = "\n".join(
+        (
+            ROOM,
+            "print(room(home, false, 2), room(home), room(home, false, -2), room(home, true))",
+            "for _, one in ipairs(names) do conn[one] = 999 end",
+            'print((choose("1")), (choose("1", true)), (choose(nil)))',
+        )
+    )
+    said = lua(place, script, Queueing(within_slo={"demo": 8}), limit=8)
+    low, normal, high = (
+        FACTS["priorities"][name]["share"] * 8 for name in ("low", "normal", "high")
+    )
+    assert list(map(float, said[:4])) == [low, normal, high, FACTS["running"] * 8]
+    assert said[4:] == ["-"] * 3
+
+
+def test_late_first_tokens_lower_the_limit_and_timely_ones_raise_it_within_bounds(place):
+    script = "\n".join(
+        (
+            ROOM,
+            "print(room(home))",
+            "conn[home] = 40; tokens(3, 2); print(room(home))",
+            "conn[home] = 40; tokens(3, 1); print(room(home))",
+            "conn[home] = 20; tokens(3, 100); print(room(home))",
+            "conn[home] = 20; tokens(0.1, 40); print(room(home))",
+            "conn[home] = 20; tokens(0.1, 700)",
+            "conn[home] = 200; tokens(0.1, 20000); print(room(home))",
+        )
+    )
+    said = list(map(int, lua(place, script)))
+    # Two of ten are late by chance; then a part of what was there, the least, more, as shipped.
+    least = FACTS["least"]
+    assert said == [SHIPPED, SHIPPED, math.ceil(41 * FACTS["down"]), least, least + 1, SHIPPED]
+    known = replace(TIMED, within_slo={"demo": 24})
+    assert list(map(int, lua(place, script, known, limit=24)))[0::5] == [24, 24]
+    # Nothing is measured: nothing moves.
+    assert set(lua(place, script, UNLIMITED)) == {str(SHIPPED)}
+
+
+def test_a_limit_of_which_nothing_is_heard_is_forgotten(place):
+    script = f"{ROOM} conn[home] = 20; tokens(3, 200); print(room(home))"
+    script += f"; now = now + {FACTS['forget'] + 1}; print(room(home))"
+    assert lua(place, script) == [str(FACTS["least"]), str(SHIPPED)]
+
+
+def test_replicas_that_are_down_are_no_overload(place):
+    script = ROOM + 'conn[home] = 20; tokens(3, 99); up = 0; print((choose("1")), (choose(nil)))'
+    assert lua(place, script) == ["nil", "nil"]
+
+
+# Where most is good without a limit: engines of chooser.lua serve 36 a second in time.
+KNEE = 36
+
+
+def simulated(place, times, seed, queueing=None, seconds=400):
+    """Return what is good a second, the p90 of first tokens and the share of chats lost."""
+    script = f"RATE, SEED, SECONDS, LIMIT = {times * KNEE}, {seed}, {seconds}, {SHIPPED}\n"
+    script += (SUPPORT / "overload.lua").read_text()
+    return list(map(float, lua(place, script, queueing, replicas=8)))
+
+
+def test_beyond_the_knee_what_is_let_in_is_served_in_time(place):
+    good, p90, lost = simulated(place, 3, 1, seconds=200)
+    assert good >= 0.9 * KNEE
+    assert p90 <= 2
+    assert lost <= 0.05
+
+
+@pytest.mark.night
+def test_what_is_good_stays_as_it_is_at_the_knee(place):
+    """The means of three seeds; a run alone differs by a tenth from another."""
+    knee = mean(simulated(place, 1, seed, UNLIMITED)[0] for seed in (1, 2, 3))
+    for times in (1.5, 3):
+        without = mean(simulated(place, times, seed, UNLIMITED)[0] for seed in (1, 2, 3))
+        found = [simulated(place, times, seed) for seed in (1, 2, 3)]
+        good = mean(one[0] for one in found)
+        print(f"{times} x the knee: {good:.1f} good/s of {knee:.1f}, without a limit {without:.1f}")
+        assert without < 0.1 * knee
+        assert good >= 0.95 * knee
+        assert max(one[1] for one in found) <= 2
+        assert max(one[2] for one in found) <= 0.05
+    for times in (0.9, 1):
+        without = mean(simulated(place, times, seed, UNLIMITED)[0] for seed in (1, 2, 3))
+        good = mean(simulated(place, times, seed)[0] for seed in (1, 2, 3))
+        print(f"{times} x the knee: {good:.1f} good/s, without a limit {without:.1f}")
+        assert good >= 0.98 * without
+
+
+def test_a_full_replica_refuses_new_sessions_and_keeps_those_that_run(place):
+    """One place: what runs waits for it by priority, what is new is told when to come back."""
+    keys = tuple(
+        ApiKey(name, hashlib.sha256(name.encode()).hexdigest(), priority=name)
+        for name in ("high", "normal", "low")
+    )
+    settings = RouterSettings(
+        keys=keys,
+        health=QUICK,
+        queueing=Queueing(within_slo={"demo": 1}, ttft_seconds={"demo": 20}),
+    )
+
+    def headers(key, session):
+        return {"Authorization": f"Bearer {key}", "X-Session-Id": session}
+
+    async def scenario():
+        async with serving(place, 1, 1, settings) as ([replica], [router]):
+            client, begun = Client(router.port), []
+            for key in ("low", "normal"):
+                answer = await client.ask({"chunks": 1}, headers(key, "runs"))
+                assert answer.status == 200
+            holder = Client(router.port)
+            await holder.send({"seconds": 30}, headers("high", "holds"))
+            await router.until(lambda: replica.running == 1)
+
+            async def waits(key, session):
+                one = Client(router.port)
+                answer = await one.ask({}, headers(key, session))
+                begun.append((key, session, answer.status))
+                one.close()
+
+            async def queued():
+                [server] = await router.servers()
+                return int(server["qcur"])
+
+            tasks = []
+            waiting = [("high", "new"), ("low", "runs"), ("normal", "runs")]
+            for number, (key, session) in enumerate(waiting, 1):
+                tasks.append(asyncio.create_task(waits(key, session)))
+                await router.until(lambda number=number: is_(queued(), number))
+            refused = [await client.ask({}, headers("normal", f"new-{n}")) for n in range(24)]
+            holder.close()
+            await asyncio.gather(*tasks)
+            client.close()
+            backend = {one["svname"]: one for one in await router.statistics()}["BACKEND"]
+            return begun, refused, int(backend["dreq"])
+
+    begun, refused, denied = asyncio.run(scenario())
+    assert begun == [("high", "new", 200), ("normal", "runs", 200), ("low", "runs", 200)]
+    assert {(one.status, one.error) for one in refused} == {(429, "engine_overloaded")}
+    waits = {int(one.headers["retry-after"]) for one in refused}
+    assert len(waits) > 1
+    assert waits <= {2, 3, 4}
+    assert denied == len(refused)
+
+
+async def is_(counted, number):
+    return await counted == number
+
+
+def test_first_tokens_are_measured_where_headers_come_at_once(place):
+    """A stream's headers are here at once; its first token is late, and the limit falls."""
+    settings = RouterSettings(
+        health=QUICK, queueing=Queueing(ttft_seconds={"demo": 0.1}), threads=1
+    )
+
+    async def scenario():
+        async with serving(place, 1, 8, settings) as (_replicas, [router]):
+
+            async def ask(number, path="/v1/completions", **body):
+                one = Client(router.port)
+                answer = await one.ask(body, {"X-Session-Id": f"s{number}"}, path)
+                one.close()
+                return answer.status
+
+            # Each chunk comes after its part of the time.
+            early = [await ask(n, seconds=0.2, chunks=1) for n in range(FACTS["window"])]
+            late = await asyncio.gather(*(ask(n, seconds=1, chunks=1) for n in range(100, 108)))
+            return early, sorted(late)
+
+    early, late = asyncio.run(scenario())
+    assert set(early) == {200}
+    # Of eight at once half are new ones too many.
+    assert late == [200] * FACTS["least"] + [429] * (8 - FACTS["least"])
