@@ -13,7 +13,7 @@ from typing import Any
 
 from text import code, table
 
-from apiary.app.schemas import DOCUMENTS, NAMES, schema
+from apiary.app.schemas import NAMES, document, schema
 
 HEAD = """# Documents and their schemas
 
@@ -47,7 +47,7 @@ def _index() -> str:
 
 def _about(name: str) -> str:
     """Return the first sentence of the class's own words."""
-    text = " ".join((inspect.getdoc(DOCUMENTS[name]) or "").split("\n\n")[0].split())
+    text = " ".join((inspect.getdoc(document(name)) or "").split("\n\n")[0].split())
     return text if text.endswith(".") else f"{text}."
 
 

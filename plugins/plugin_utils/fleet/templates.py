@@ -10,22 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from jinja2 import Environment, TemplateError, meta, nodes
 
+from ..documents import knowledge
+
 _MARKS = ("{{", "{%", "{#")
-# What differs by host without standing in its variables, or reads variables by computed names.
-_BY_HOST = frozenset(
-    {
-        "ansible_facts",
-        "group_names",
-        "hostvars",
-        "inventory_hostname",
-        "inventory_hostname_short",
-        "lookup",
-        "now",
-        "q",
-        "query",
-        "vars",
-    }
-)
 _LOOKUPS = frozenset({"lookup", "q", "query"})
 # Lookups that read variables which the template does not name; others ask the same of all hosts.
 _READING = frozenset({"first_found", "template", "varnames", "vars"})
@@ -64,7 +51,7 @@ class Templates:
         """
         order = [name]
         for one in order:
-            if one in _BY_HOST:
+            if one in knowledge("variables.yml")["by_host"]:
                 return None
             needs = self.names(variables[one]) if one in variables else None
             order += sorted((needs or frozenset()) - set(order))

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import re
 from typing import Any, NamedTuple
 
 import click
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from click.shell_completion import CompletionItem
 
 from apiary.app.ansible_config import print_path
@@ -29,15 +29,6 @@ class Section(NamedTuple):
 
     title: str
     entries: tuple[Entry, ...]
-
-
-def sections(table: str) -> tuple[Section, ...]:
-    """Read a table: a line for a section's title, then indented lines for its commands."""
-    parts = re.split(r"^(?=\S)", table.strip(), flags=re.MULTILINE)
-    return tuple(
-        Section(title, tuple(Entry(*line.split(maxsplit=2)) for line in lines))
-        for title, *lines in (part.splitlines() for part in parts if part)
-    )
 
 
 class LazyGroup(Findings):
@@ -89,35 +80,9 @@ class LazyGroup(Findings):
         return [*matches, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
-# A command is one line: its name, where it is, a few words (not more than fit 80 columns).
-SECTIONS = sections(
-    """
-First day, in this order
-  doctor         help.doctor.command:doctor             Check controller and inventory first.
-  probe          host.probe_command:probe               Gather what hosts say of themselves.
-  topology       host.topology_command:topology         Read and draw a host's GPUs and links.
-  plan           plan.commands:plan                     Say what a host, or the fleet, would become.
-  explain        plan.explain_command:explain           Say why each flag of a plan is there.
-  rollout        rollout.command:rollout                Apply it: canary first, then waves.
-Every day
-  fleet          fleet.command:fleet                    Report the state of all hosts.
-  diff           plan.commands:diff                     Show how two plans differ.
-  advise         plan.model_command:advise              List a release's known defects.
-  mirror         help.mirror_command:mirror             List what hosts fetch from elsewhere.
-  telemetry      fleet.telemetry.command:telemetry      Write what watches the fleet.
-  finding        help.finding_command:finding           Say what a finding's code means.
-  support-bundle help.bundle.command:support_bundle     Collect what help needs to see.
-How much does it serve
-  bench          bench.command:bench                    Measure engines under load.
-  report         bench.results:report                   Show what benchmarks found.
-  compare        bench.results:compare_command          Say whether one side is better.
-  capacity       bench.results:capacity_command         Say how many hosts a rate needs.
-A step at a time, and for scripts
-  model          plan.model_command:model               Read a model, and what it takes up.
-  place          host.place_command:place_command       Cut a host into replicas.
-  render         plan.commands:render                   Write a plan's units or objects.
-  schema         app.schemas:schema_command             Print a document's JSON Schema.
-"""
+SECTIONS = tuple(
+    Section(title, tuple(Entry(name, **facts) for name, facts in commands.items()))
+    for title, commands in knowledge("commands.yml").items()
 )
 
 

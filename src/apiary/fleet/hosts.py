@@ -9,31 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 
 from apiary.app.ask_ansible import ask_inventory, warnings_of
 
 GROUP = "gpu_hosts"
 ARTIFACTS = "artifacts"
-# Where a host's metrics are; a router serves its own.
-METRICS = (
-    "router_admin_port",
-    "telemetry_amd_digest",
-    "telemetry_amd_method",
-    "telemetry_amd_port",
-    "telemetry_amd_suite",
-    "telemetry_node_port",
-)
-VARIABLES = (
-    "ansible_host",
-    "apiary_address",
-    "apiary_artifacts",
-    "apiary_failure_domain",
-    "apiary_rack",
-    "apiary_row",
-    "apiary_site",
-    *METRICS,
-)
+_NAMES = knowledge("variables.yml")
+VARIABLES = (*_NAMES["places"], *_NAMES["metrics"])
 
 
 @dataclass(frozen=True)
@@ -42,7 +26,7 @@ class FleetHost:
 
     ``domain`` is what fails as one: apiary_failure_domain, else the rack; None is nobody's but its
     own. ``artifacts`` is the directory with one directory a host. ``addresses`` are those that the
-    inventory gives it, ``metrics`` what METRICS names.
+    inventory gives it, ``metrics`` what knowledge/variables.yml names.
     ``spans`` says that replicas of its own may be on other hosts, too.
     """
 
@@ -122,6 +106,6 @@ def _host(name: str, entry: Mapping[str, Any], pattern: str) -> FleetHost:
         site=first["apiary_site"],
         artifacts=first["apiary_artifacts"] or ARTIFACTS,
         addresses=tuple(address for address in addresses if address != name),
-        metrics={name: first[name] for name in METRICS},
+        metrics={name: first[name] for name in _NAMES["metrics"]},
         spans=bool(entry["spans"]),
     )
