@@ -6,19 +6,20 @@
 
 from __future__ import annotations
 
-import datetime
+from dataclasses import replace
 from pathlib import Path
 
-from ansible.errors import AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
-from ..plugin_utils.acceptance.accept import accept, to_measure
-from ..plugin_utils.acceptance.types import Measured, Settings
+from ..plugin_utils.acceptance.accept import accept, burn_in, due, to_measure
+from ..plugin_utils.acceptance.types import TESTS, Acceptance, Measured, Settings
 from ..plugin_utils.adapters import Deciding, module_result
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.evidence.scopes import bounded, requested
 from ..plugin_utils.evidence.types import Evidence
-from ..plugin_utils.files import write_text
+from ..plugin_utils.files import utc_now, write_text
 from ..plugin_utils.findings import Finding, error, has_errors
+from ..plugin_utils.fleet.saved import load
 from ..plugin_utils.fleet.types import Survey
 from ..plugin_utils.host.concerns import CONCERNS, decide
 from ..plugin_utils.host.resources import with_overrides
@@ -33,42 +34,50 @@ class ActionModule(Deciding):
     def decide(self, arguments, task_vars):
         """Return the acceptance of one host; save it to ``dest`` unless in check mode."""
         host = task_vars["inventory_hostname"]
-        dest, concerns = arguments["dest"], arguments["concerns"]
         requested = {name: value for name, value in arguments.items() if name not in _NO_SETTINGS}
+        directory = Path(arguments["dest"]).absolute() if arguments["dest"] else None
+        saved = None if self._task.check_mode else directory
         try:
             settings = from_document(Settings, requested, f"{host}: acceptance")
-            bundle = arguments["evidence"] or self._gather(concerns, task_vars)
+            bundle = arguments["evidence"] or self._gather(arguments["concerns"], task_vars)
             # The host is named as the inventory names it: that is the name its operator knows.
             bundle = {**bundle, "host": host}
-            plans, resources = self._decided(concerns, bundle, task_vars)
+            if settings.burn_in != "never":
+                return self._burn_in(bundle, settings, directory, saved, task_vars)
+            plans, resources = self._decided(arguments["concerns"], bundle, task_vars)
             reports = self._inspect(resources, task_vars)
             wanted = to_measure(bundle, settings)
-            measured = self._measure(wanted, task_vars)
+            measured = self._measure(wanted, saved, task_vars)
             judged = accept(bundle, settings, plans, reports, measured, wanted.refused)
-            if dest and not self._task.check_mode:
-                directory = Path(dest).absolute()
-                for ran in measured.runs:
-                    if ran.argv:
-                        name = f"{ran.test}-{ran.name}.txt"
-                        write_text(directory / "acceptance" / name, ran.output)
-                write_text(directory / "acceptance.json", dumps(judged))
+            if saved:
+                write_text(saved / "acceptance.json", dumps(judged))
         except AnsibleConnectionFailure as failure:
-            if dest and not self._task.check_mode:
+            if saved:
                 # Or the report would go by the acceptance of the day when it was still there.
-                lost = Survey(host, _now(), reached=False, findings=(_unreachable(host, failure),))
-                write_text(Path(dest).absolute() / "survey.json", dumps(lost))
+                cause = Finding("FLEET-UNREACHABLE", host, str(failure).strip() or "no answer")
+                lost = Survey(host, utc_now(), reached=False, findings=(cause,))
+                write_text(saved / "survey.json", dumps(lost))
             raise
-        return {
-            "acceptance": to_document(judged),
-            "accepted": judged.accepted,
-            "findings": to_document(judged.findings),
-            "summary": list(judged.summary()),
-        }
+        return _result(judged)
+
+    def _burn_in(self, bundle, settings, directory, saved, task_vars):
+        """Load the GPUs of a host that is to show first that they bear it; record what was run."""
+        records = [
+            load(Acceptance, directory / name) if directory else None
+            for name in ("burn-in.json", "acceptance.json")
+        ]
+        why = due(bundle, settings.burn_in, *records)
+        wanted = to_measure(bundle, replace(settings, tests=TESTS if why else ()))
+        measured = self._measure(wanted, saved, task_vars) if why else Measured()
+        judged = burn_in(bundle, settings, measured, wanted.refused)
+        if saved and any(ran.argv for ran in measured.runs):
+            write_text(saved / "burn-in.json", dumps(judged))
+        return {**_result(judged), "burn_in": why}
 
     def _gather(self, concerns, task_vars):
         """Return fresh evidence of the host."""
         scopes = {"gpu", "acceptance", *(scope for one in concerns for scope in CONCERNS[one])}
-        begun = _now()
+        begun = utc_now()
         bundle = self._module("evidence_info", requested(sorted(scopes)), task_vars)
         # By this clock: a host's may be wrong, and reports compare times of many hosts.
         bounded(bundle.get("evidence"), task_vars["inventory_hostname"])
@@ -95,34 +104,33 @@ class ActionModule(Deciding):
             self, "converge", arguments, task_vars, partial="resources", check=True
         )["resources"]
 
-    def _measure(self, wanted, task_vars):
+    def _measure(self, wanted, saved, task_vars):
         """Return what the host answers; it is not asked where nothing is to be measured."""
         if wanted.nothing:
             return Measured()
-        requested = {"requested": to_document(wanted)}
-        result = self._module("acceptance_probe", requested, task_vars)
+        arguments = {"requested": to_document(wanted)}
+        result = self._module("acceptance_probe", arguments, task_vars)
         answer = {name: result[name] for name in ("health", "read", "runs") if name in result}
-        return from_document(Measured, answer, f"{task_vars['inventory_hostname']}: measured")
+        host = task_vars["inventory_hostname"]
+        measured = from_document(Measured, answer, f"{host}: measured")
+        for ran in measured.runs:
+            if saved and ran.argv:
+                write_text(saved / "acceptance" / f"{ran.test}-{ran.name}.txt", ran.output)
+        return measured
 
     def _module(self, name, arguments, task_vars):
         """Run one of our modules on the host; raise ACCEPT-PROBE where it fails."""
-        result = self._execute_module(
-            module_name=f"apiary.instinct.{name}", module_args=arguments, task_vars=task_vars
-        )
-        if result.get("unreachable"):
-            raise AnsibleConnectionFailure(result.get("msg", ""))
-        if result.get("failed"):
-            raise error(
-                "ACCEPT-PROBE",
-                task_vars["inventory_hostname"],
-                f"cannot be measured: {result.get('msg') or result}",
-            )
-        return result
+        try:
+            return module_result(self, name, arguments, task_vars)
+        except AnsibleActionFail as failure:
+            host = task_vars["inventory_hostname"]
+            raise error("ACCEPT-PROBE", host, f"cannot be measured: {failure}") from failure
 
 
-def _now():
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _unreachable(host, failure):
-    return Finding("FLEET-UNREACHABLE", host, str(failure).strip() or "no answer")
+def _result(judged):
+    return {
+        "acceptance": to_document(judged),
+        "accepted": judged.accepted,
+        "findings": to_document(judged.findings),
+        "summary": list(judged.summary()),
+    }

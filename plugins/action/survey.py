@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import datetime
 import gc
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..plugin_utils.adapters import module_result, warn
 from ..plugin_utils.documents import dumps, from_document
 from ..plugin_utils.evidence.scopes import bounded, requested
 from ..plugin_utils.evidence.types import Evidence
-from ..plugin_utils.files import read_text, write_text
+from ..plugin_utils.files import read_text, utc_now, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.applying import pending_of
 from ..plugin_utils.fleet.deciding import ALWAYS, Decided, Deciding, due, scopes_for, warm
@@ -68,7 +67,7 @@ class ActionModule(DecidingAction):
             lost = _lost("FLEET-SURVEY", host, failure)
         except ApiaryError as refusal:
             lost = refusal.findings
-        survey = Survey(host, _now(), reached=False, findings=lost)
+        survey = Survey(host, utc_now(), reached=False, findings=lost)
         self._keep(arguments["dest"], {"survey.json": dumps(survey)})
         return _result(survey, due=[], evidence=None)
 
@@ -184,7 +183,7 @@ class ActionModule(DecidingAction):
 
     def _gather(self, host: str, scopes: list, dest: str | None, variables: dict):
         """Return the path of this host's evidence on the controller, and the evidence."""
-        begun = _now()
+        begun = utc_now()
         told = module_result(self, "evidence_info", requested(scopes), variables)
         # By this clock: a host's may be wrong, and the last run's surveys are told by their time.
         document = {**(told.get("evidence") or {}), "host": host, "collected_at": begun}
@@ -253,10 +252,6 @@ def _truth(value: object) -> bool:
 
 def _lost(code: str, host: str, failure: Exception) -> tuple[Finding, ...]:
     return (Finding(code, host, str(failure).strip() or "no answer"),)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _warn(survey: Survey) -> None:

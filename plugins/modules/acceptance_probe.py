@@ -34,9 +34,7 @@ def main() -> None:
                 reading["readers"],
                 reading["block_bytes"],
             )
-        for item in requested["runs"]:
-            ran = probe.run(item["attempts"], requested["run_seconds"], requested["idle_bytes"])
-            outcome["runs"].append({"test": item["test"], "name": item["name"], **ran})
+        outcome["runs"] = probe.run_all(requested)
     module.exit_json(changed=False, **outcome)
 
 

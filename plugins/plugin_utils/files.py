@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import sys
@@ -33,6 +34,11 @@ def told_here(text: str) -> str:
         return f"apiary.instinct.{first}{other}"
 
     return _PLAYBOOK.sub(named, text)
+
+
+def utc_now() -> str:
+    """Return the time as the documents have it."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def findings_here(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -4,7 +4,7 @@
 
 """Programs that load GPUs, as doubles: refused beside replicas, run and judged without them.
 
-Costs two runs of verify.yml without its roles, some 15 s each.
+Costs two runs of verify.yml without its roles, some 15 s each, and three of site.yml.
 """
 
 import io
@@ -87,3 +87,25 @@ def test_programs_are_run_and_judged_by_amds_bounds(operator, doubles):
     assert all(one.startswith("not installed: ") for one in skipped)
     raw = operator.artifacts / HOST / "acceptance/rccl-all_reduce.txt"
     assert "Avg bus bandwidth" in raw.read_text()
+
+
+def test_a_new_host_serves_only_once_its_gpus_were_loaded(operator, doubles):
+    slow = "/usr/share/apiary-doubles/slow"
+    operator.shell(f"touch {slow}")
+    done = operator.play("site")
+    assert done.code != 0
+    assert "due: neither a burn-in nor an acceptance of it is recorded" in done.output
+    told = operator.document("quarantine.json")
+    assert [one["code"] for one in told["findings"]] == ["ACCEPT-BURN-IN"]
+    assert "at least 304 GB/s" in done.output
+    assert serving(operator) == []
+    operator.shell(f"rm {slow}")
+    done = operator.play("site")
+    assert done.code == 0, done.output
+    assert "due: its last burn-in failed" in done.output
+    record = operator.document("burn-in.json")
+    assert (record["accepted"], len(record["gpus"])) == (True, 8)
+    assert serving(operator)
+    done = operator.play("site")
+    assert done.recap()["changed"] == 0
+    assert "Burn in |" not in done.output

@@ -61,9 +61,7 @@ def accept(
     topology, refusals = _topology(evidence)
     complaints = [*refused, *refusals]
     checks: list[Check] = []
-    models: set[str | None] = set()
     if topology is not None:
-        models = {gpu.model for gpu in topology.gpus}
         complaints += [item for item in topology.findings if item.severity != "info"]
         checks += hardware.checks(evidence, topology, settings.gpus)
         checks += board.links(topology)
@@ -82,16 +80,73 @@ def accept(
     inspected = [role for role, plan in plans.items() if not has_errors(plan.findings)]
     checks += _drift(evidence.host, inspected, reports)
     checks += replicas.checks(evidence)
-    model = models.pop() if len(models) == 1 else None
+    model = topology.model if topology else None
     checks += measured.checks(evidence.host, model, given, settings)
+    return _joined(evidence, topology, settings, checks, complaints, given)
+
+
+def _joined(
+    evidence: Evidence,
+    topology: Topology | None,
+    settings: Settings,
+    checks: Iterable[Check],
+    complaints: Iterable[Finding],
+    given: Measured,
+) -> Acceptance:
+    """Return an acceptance of these checks and complaints."""
+    result = Acceptance(evidence.host, evidence.collected_at, True, (*checks,), (*complaints,))
     forbidding = ("error", "warning") if settings.strict else ("error",)
-    severities = [check.severity for check in checks if check.state == "fail"]
-    severities += [complaint.severity for complaint in complaints]
+    severities = [check.severity for check in result.checks if check.state == "fail"]
+    severities += [complaint.severity for complaint in result.complaints]
     accepted = not any(severity in forbidding for severity in severities)
-    result = Acceptance(
-        evidence.host, evidence.collected_at, accepted, tuple(checks), tuple(complaints)
-    )
-    return replace(result, excerpts=excerpts(evidence, result.findings, given))
+    found = excerpts(evidence, result.findings, given)
+    return replace(result, accepted=accepted, excerpts=found, gpus=_ids(topology))
+
+
+def due(
+    bundle: Mapping[str, Any], policy: str, burned: Acceptance | None, last: Acceptance | None
+) -> str:
+    """Return why the host's GPUs are to be loaded now, "" where they are not.
+
+    ``burned`` is what the last burn-in showed, ``last`` the host's last acceptance. A host that
+    serves or was accepted with the same GPUs is not new; the policy "always" does not ask.
+    """
+    evidence = evidence_of(bundle)
+    ids = _ids(_topology(evidence)[0])
+    if not ids or policy == "never" or (policy == "new" and serving_replicas(evidence)):
+        return ""
+    if policy == "always":
+        return "acceptance_burn_in is always"
+    record = burned or (last if last and last.accepted else None)
+    if record is None:
+        return "neither a burn-in nor an acceptance of it is recorded"
+    if not record.accepted:
+        return "its last burn-in failed"
+    if new := sorted(set(ids) - set(record.gpus or ids)):
+        return f"GPUs are new in it: {', '.join(new)}"
+    repairs = set(knowledge("acceptance/tests.yml")["burn_in"]["repairs"])
+    if last and last.collected_at > record.collected_at:
+        failed = {finding.code for finding in last.findings if finding.severity != "info"}
+        if found := sorted(failed & repairs):
+            return f"its last acceptance found {', '.join(found)}"
+    return ""
+
+
+def burn_in(
+    bundle: Mapping[str, Any], settings: Settings, given: Measured, refused: tuple[Finding, ...]
+) -> Acceptance:
+    """Return what the programs showed; where none could be run, nothing speaks against the host."""
+    evidence = evidence_of(bundle)
+    topology, _refusals = _topology(evidence)
+    ran = replace(given, health=(), read=None)
+    found = measured.checks(evidence.host, topology.model if topology else None, ran, settings)
+    return _joined(evidence, topology, settings, found, refused, given)
+
+
+def _ids(topology: Topology | None) -> tuple[str, ...]:
+    """Return the GPUs by what stays with them in another slot, where they have such an id."""
+    gpus = topology.gpus if topology else ()
+    return tuple(sorted({gpu.unique_id or str(gpu.bdf) for gpu in gpus}))
 
 
 def _topology(evidence: Evidence) -> tuple[Topology | None, tuple[Finding, ...]]:
@@ -128,6 +183,7 @@ def request(evidence: Evidence, topology: Topology | None, settings: Settings) -
         reading,
         runs,
         settings.tests_seconds,
+        settings.burn_in_seconds if settings.burn_in != "never" else None,
         knowledge("host/workloads.yml")["vram"]["bytes"],
         tuple(refused),
     )
@@ -184,10 +240,9 @@ def _reading(evidence: Evidence) -> dict[str, Any] | None:
 
 def _runs(test: Test, topology: Topology) -> Iterator[dict[str, Any]]:
     facts: Mapping[str, Any] = knowledge("acceptance/tests.yml")[test]
-    models = sorted({gpu.model for gpu in topology.gpus if gpu.model})
     words = {
         "gpus": str(sum(gpu.healthy is not False for gpu in topology.gpus)),
-        "model": models[0] if len(models) == 1 else "none",
+        "model": topology.model or "none",
         "conf": facts.get("conf", ""),
     }
     for run in facts["runs"]:

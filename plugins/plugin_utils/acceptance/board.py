@@ -142,8 +142,7 @@ def _smi_pcie(evidence: Evidence) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def memory(evidence: Evidence, topology: Topology, gib: float | None) -> Iterator[Check]:
     """Yield whether the host has the memory that AMD asks for beside its GPUs, or ``gib``."""
     facts = knowledge(_FACTS)["host_memory"]
-    models = {gpu.model for gpu in topology.gpus}
-    needs = gpu_facts(models.pop() if len(models) == 1 else None).host
+    needs = gpu_facts(topology.model).host
     tib = needs.memory_tib
     count = len({gpu.bdf for gpu in topology.gpus})
     needed = gib if gib is not None else tib * 1024 * count / facts["gpus"] if tib else None

@@ -33,25 +33,15 @@ def checks(evidence: Evidence, topology: Topology, gpus: int | None) -> Iterator
             f"{len(topology.gpus)} GPUs, {len(topology.links)} links",
             "a topology without errors or warnings",
         )
-    if gpus is not None:
-        yield _count(topology, gpus)
-    elif not any("-GPU-" in finding.code for finding in topology.findings):
-        # What the topology knows of a board that has lost one, it says itself.
-        yield _count(topology, sum(gpu.healthy is not False for gpu in topology.gpus))
+    usable = sum(gpu.healthy is not False for gpu in topology.gpus)
+    # What the topology knows of a board that has lost one, it says itself.
+    if gpus is not None or not any("-GPU-" in finding.code for finding in topology.findings):
+        right, expected = gpus in (None, usable), str(usable if gpus is None else gpus)
+        found = f"{usable} usable GPUs"
+        yield Check.of("ACCEPT-GPU-COUNT", topology.host, right, found, expected)
     yield from _memory_errors(evidence)
     yield from _power_caps(evidence, topology)
     yield from _kernel_log(evidence)
-
-
-def _count(topology: Topology, gpus: int) -> Check:
-    usable = sum(gpu.healthy is not False for gpu in topology.gpus)
-    return Check(
-        "ACCEPT-GPU-COUNT",
-        topology.host,
-        "pass" if usable == gpus else "fail",
-        f"{usable} usable GPUs",
-        f"{gpus}",
-    )
 
 
 def _memory_errors(evidence: Evidence) -> Iterator[Check]:

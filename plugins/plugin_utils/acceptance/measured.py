@@ -14,9 +14,7 @@ from ..findings import Severity
 from ..gpus import gpu_facts
 from ..host.types import Check, CheckState
 from .tools import parse_rccl, parse_rvs, parse_transferbench
-from .types import HasRead, Health, Measured, Ran, Settings
-
-CODES = {"rccl": "ACCEPT-RCCL", "transferbench": "ACCEPT-TRANSFERBENCH", "rvs": "ACCEPT-RVS"}
+from .types import CODES, HasRead, Health, Measured, Ran, Settings
 
 
 def checks(host: str, model: str | None, given: Measured, settings: Settings) -> Iterator[Check]:

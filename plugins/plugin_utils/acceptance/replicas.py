@@ -13,16 +13,12 @@ from collections.abc import Iterator
 from ..evidence.types import Evidence
 from ..findings import ApiaryError
 from ..host.facts import command, serving_replicas
-from ..host.types import Check, CheckState
+from ..host.types import Check
 from ..plan.check import parse_plan
 from ..plan.types import Plan
 from ..render.replicas import render_systemd
 
-_LISTENS: dict[bool | None, tuple[CheckState, str]] = {
-    None: ("unknown", "no list of ports"),
-    True: ("pass", "listening"),
-    False: ("fail", "nobody listens"),
-}
+_LISTENS = {None: "no list of ports", True: "listening", False: "nobody listens"}
 _STATUS = re.compile(r"^Id=(\S+)\nStatusText=(.+)$", re.MULTILINE)
 _PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
 
@@ -74,17 +70,10 @@ def _units(evidence: Evidence, plan: Plan) -> Iterator[Check]:
     said = command(evidence, "replica_status")
     statuses = dict(_STATUS.findall(said.stdout if said else ""))
     for replica in plan.replicas:
-        up = replica.unit in serving
-        status = statuses.get(replica.unit, "")
-        yield Check(
-            "ACCEPT-REPLICA",
-            f"{evidence.host}: {replica.unit}",
-            "pass" if up else "fail",
-            "running" if up else f"not running: {status}" if status else "not running",
-            "running",
-            unit=replica.unit,
-        )
-        listens = None if ports is None else str(replica.port) in ports
-        state, found = _LISTENS[listens]
-        subject, expected = f"{evidence.host}: {replica.unit}", f"a listener on port {replica.port}"
-        yield Check("ACCEPT-PORT", subject, state, found, expected, unit=replica.unit)
+        subject, status = f"{evidence.host}: {replica.unit}", statuses.get(replica.unit, "")
+        up, down = replica.unit in serving, f"not running: {status}" if status else "not running"
+        found = "running" if up else down
+        yield Check.of("ACCEPT-REPLICA", subject, up, found, "running", unit=replica.unit)
+        right = None if ports is None else str(replica.port) in ports
+        found, expected = _LISTENS[right], f"a listener on port {replica.port}"
+        yield Check.of("ACCEPT-PORT", subject, right, found, expected, unit=replica.unit)

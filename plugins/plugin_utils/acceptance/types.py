@@ -21,6 +21,11 @@ _COUNTED: tuple[tuple[CheckState, str], ...] = (
 )
 
 
+Test = Literal["rccl", "transferbench", "rvs"]
+TESTS: tuple[Test, ...] = ("rccl", "transferbench", "rvs")
+CODES = {"rccl": "ACCEPT-RCCL", "transferbench": "ACCEPT-TRANSFERBENCH", "rvs": "ACCEPT-RVS"}
+
+
 @dataclass(frozen=True)
 class Excerpt:
     """Raw evidence that a failed check rests on: ``origin`` is a file or command of the host."""
@@ -36,7 +41,8 @@ class Acceptance:
     """Every check of one host, and what its topology and its concerns' decisions complain of.
 
     ``accepted`` is False where a check of severity error fails, or a complaint is an error.
-    ``excerpts`` are cut to what a person reads; the whole is on the host.
+    ``excerpts`` are cut to what a person reads; the whole is on the host. ``gpus`` are the unique
+    ids of its GPUs.
     """
 
     SCHEMA: ClassVar[str] = "apiary.acceptance/v1"
@@ -47,6 +53,7 @@ class Acceptance:
     checks: tuple[Check, ...]
     complaints: tuple[Finding, ...] = ()
     excerpts: tuple[Excerpt, ...] = ()
+    gpus: tuple[str, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -56,23 +63,23 @@ class Acceptance:
         return tuple(sorted(found, key=by_severity))
 
     def summary(self) -> tuple[str, ...]:
-        """Return lines for a person: the count, then every finding with its remedy."""
+        """Return lines for a person: the count, what programs measured, all that is wrong."""
         counts = Counter(check.state for check in self.checks)
         told = ", ".join(f"{counts[state]} {name}" for state, name in _COUNTED if counts[state])
         verdict = "accepted" if self.accepted else "not accepted"
         lines = [f"{self.host}: {verdict}: {len(self.checks)} checks: {told}"]
+        for one in self.checks:
+            if one.code in CODES.values():
+                lines.append(f"{one.state}: {one.subject}: {one.found} ({one.expected})")
         return (*lines, *(line for one in self.findings for line in str(one).splitlines()))
-
-
-Test = Literal["rccl", "transferbench", "rvs"]
-TESTS: tuple[Test, ...] = ("rccl", "transferbench", "rvs")
 
 
 @dataclass(frozen=True)
 class Settings:
     """``gpus`` and ``memory_gib`` are what the host is to have; None: what AMD's guides say.
 
-    ``versions`` are patterns by driver, rocm, kernel, bios. ``tests_seconds`` ends each program.
+    ``versions`` are patterns by driver, rocm, kernel, bios. ``tests_seconds`` ends each program,
+    ``burn_in_seconds`` all those of a burn-in together.
     ``nfs_minimum`` is in MB/s, None for the bound in knowledge/acceptance/nfs.yml.
     """
 
@@ -82,6 +89,8 @@ class Settings:
     versions: dict[str, str] = field(default_factory=dict)
     tests: tuple[Test, ...] = ()
     tests_seconds: int = 900
+    burn_in: Literal["never", "new", "always"] = "never"
+    burn_in_seconds: int = 3600
     nfs_throughput: bool = False
     nfs_minimum: float | None = None
     nfs_while_serving: bool = False
@@ -103,13 +112,15 @@ class Requested:
     ``health`` are replicas by unit, port and address; ``reading`` is a bounded read of files beside
     the page cache. ``runs`` are programs to run by the first possible of their ``attempts``, each
     an argv and what file it ``needs``; ``test`` is of TESTS, ``name`` its part. ``idle_bytes`` is
-    how much VRAM a process may hold beside a run that needs the GPUs idle.
+    how much VRAM a process may hold beside a run that needs the GPUs idle. A run ends after
+    ``run_seconds``, all of them after ``seconds`` where there is such a bound.
     """
 
     health: tuple[dict[str, Any], ...] = ()
     reading: dict[str, Any] | None = None
     runs: tuple[dict[str, Any], ...] = ()
     run_seconds: int = 900
+    seconds: int | None = None
     idle_bytes: int = 0
     refused: tuple[Finding, ...] = ()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,10 @@ _FACTS: Mapping[str, Callable[[HostFacts], str | None]] = {
     "gpu": lambda facts: facts.gpu_model,
     "gpus": lambda facts: str(facts.gpus),
     "hive": lambda facts: "_".join(map(str, facts.hives)) or None,
-    "partitions": lambda facts: facts.partitions,
-    "driver": lambda facts: facts.driver,
-    "rocm": lambda facts: facts.rocm,
-    "kernel": lambda facts: facts.kernel,
-    "os": lambda facts: facts.os,
-    "bios": lambda facts: facts.bios,
-    "health": lambda facts: facts.health,
+    **{
+        name: attrgetter(name)
+        for name in ("partitions", "driver", "rocm", "kernel", "os", "bios", "health")
+    },
 }
 # Groups that are named by themselves; the others are KIND_VALUE.
 STATES = ("quarantined", "stale", "unreached", "unsurveyed")

@@ -11,7 +11,6 @@ decision. Nothing that decides imports this.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import hashlib
 import json
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..documents import dumps, from_document
-from ..files import read_text, write_text
+from ..files import read_text, utc_now, write_text
 from ..findings import ApiaryError, Finding, error
 from ..plan.check import parse_plan
 from ..plan.types import Plan
@@ -115,7 +114,7 @@ def save_documents(directory: Path, documents: Mapping[str, str], whole: bool = 
 def _record(directory: Path, plans: Mapping[str, str], whole: bool) -> None:
     """Have the ledger name these digests by deployment; what it has already keeps its time."""
     ledger = read_ledger(directory)
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = utc_now()
     earlier = {item.deployment: item for item in ledger.decided}
     recorded = {} if whole else dict(earlier)
     for name, plan in plans.items():

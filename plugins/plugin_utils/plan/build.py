@@ -137,8 +137,7 @@ class _Drafts:
         self, requests: Sequence[PlanRequest], topology: Topology, present: Sequence[Plan]
     ) -> None:
         self.topology = topology
-        models = {gpu.model for gpu in topology.gpus}
-        self.gpu_model = models.pop() if len(models) == 1 else None
+        self.gpu_model = topology.model
         held = {key for plan in present for replica in plan.replicas for key in replica.gpus}
         self.busy = tuple(key for key in topology.by_key if key in held)
         drafts = {

@@ -134,6 +134,12 @@ class Topology:
         return next(key for key, other in self.by_key.items() if other is gpu or other == gpu)
 
     @property
+    def model(self) -> str | None:
+        """Return the model that all GPUs have, None where they differ or nothing tells."""
+        models = {gpu.model for gpu in self.gpus}
+        return models.pop() if len(models) == 1 else None
+
+    @property
     def by_key(self) -> dict[str, Gpu]:
         """Return the GPUs by key, in BDF order."""
         return dict(zip(gpu_keys(self.gpus), self.gpus, strict=True))

@@ -144,3 +144,18 @@ def test_long_output_keeps_its_end(tmp_path):
     assert told["output"].endswith("met: TRUE\n")
     assert "bytes left out" in told["output"]
     assert len(told["output"]) < 2 * 2**20
+
+
+def test_what_all_have_no_time_left_for_is_not_begun(tmp_path, monkeypatch):
+    clock = iter([0.0, 0.0, 100.0])
+    spent = []
+    monkeypatch.setattr(probe.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(
+        probe, "_run", lambda argv, seconds: spent.append(seconds) or {"argv": argv}
+    )
+    attempts = [{"argv": [program(tmp_path, "exit 0")]}]
+    runs = [{"test": "rvs", "name": name, "attempts": attempts} for name in ("gst", "iet")]
+    requested = {"runs": runs, "run_seconds": 900, "seconds": 60, "idle_bytes": 0}
+    first, second = probe.run_all(requested, root=str(tmp_path))
+    assert (first["name"], spent) == ("gst", [60.0])
+    assert (second["installed"], second["error"]) == (True, "not run: no time is left for it")
