@@ -133,6 +133,7 @@ MISTAKES = (
     Mistake(size=5),
     Mistake(size=6),
 )
+PARTS_OF_BLOCKS = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"  # 1,536 columns of an expert
 ODD = (
     ("odd/sinks", Mistake()),
     ("odd/sinks", Mistake(env={OLD_NAME: "ROCM_AITER_FA"}, until="0.14.1")),
@@ -154,6 +155,12 @@ ODD = (
     ("odd/10-kv-heads", Mistake()),
     ("odd/odd-ffn", Mistake()),
     ("odd/odd-experts", Mistake()),
+    ("odd/compressed-blocks", Mistake(size=8)),
+    ("odd/compressed-blocks", Mistake(env={"VLLM_ROCM_USE_AITER_MOE": 0}, size=8)),
+    (PARTS_OF_BLOCKS, Mistake(size=8)),
+    (PARTS_OF_BLOCKS, Mistake(env={"VLLM_ROCM_USE_AITER_MOE": 0}, size=8)),
+    (PARTS_OF_BLOCKS, Mistake(args={"moe-backend": "aiter"}, size=8)),
+    (PARTS_OF_BLOCKS, Mistake(args={"moe-backend": "triton"}, size=8)),
     ("odd/fp8-vision", Mistake(args={"mm-encoder-tp-mode": "weights"}, expert_parallel=True)),
     ("odd/fp8-vision", Mistake(args={"mm-encoder-tp-mode": "data"}, expert_parallel=True)),
     ("odd/int8-experts", Mistake()),

@@ -89,6 +89,32 @@ NVFP4_EXPERTS = FP8_BLOCKS | {
     },
     "scale_fmt": "ue8m0",
 }
+COMPRESSED_BLOCKS = {
+    "quant_method": "compressed-tensors",
+    "format": "float-quantized",
+    "ignore": ["lm_head", "re:.*gate$"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {
+                "num_bits": 8,
+                "type": "float",
+                "symmetric": True,
+                "strategy": "block",
+                "block_structure": [128, 128],
+                "dynamic": False,
+            },
+            "input_activations": {
+                "num_bits": 8,
+                "type": "float",
+                "symmetric": True,
+                "strategy": "group",
+                "group_size": 128,
+                "dynamic": True,
+            },
+        }
+    },
+}
 W4A16 = {
     "quant_method": "modelopt",
     "quant_algo": "MIXED_PRECISION",
@@ -125,6 +151,8 @@ def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[st
         "odd/odd-ffn": llama | {"intermediate_size": 53250},
         "odd/odd-experts": known["Qwen/Qwen3-235B-A22B-Instruct-2507"]
         | {"moe_intermediate_size": 1540},
+        "odd/compressed-blocks": known["Qwen/Qwen3-235B-A22B-Instruct-2507"]
+        | {"quantization_config": COMPRESSED_BLOCKS},
         "odd/fp8-vision": vision | {"quantization_config": FP8_BLOCKS},
         "odd/int8-experts": llama | {"quantization_config": {"quant_method": "experts_int8"}},
         "odd/fbgemm-fp8": llama | {"quantization_config": {"quant_method": "fbgemm_fp8", **fbgemm}},

@@ -62,7 +62,8 @@ REFUSED = [
     ("ENGINE-TP-HEADS", deployment(size=3)),
     ("ENGINE-TP-HEADS", deployment(LLAMA, size=6)),
     ("ENGINE-MOE-BLOCK", deployment(version="0.14.1", size=8)),
-    ("ENGINE-MOE-BLOCK", deployment(version="0.30.0", size=8)),
+    ("ENGINE-MOE-BLOCK", deployment(version="0.28.0", size=8, env={"VLLM_ROCM_USE_AITER": 0})),
+    ("ENGINE-MOE-BLOCK", deployment(version="0.30.0", size=8, args={"moe-backend": "aiter"})),
     ("ENGINE-MOE-BLOCK", deployment(version="0.33.0", size=8)),
     ("ENGINE-EP-DENSE", deployment(LLAMA, size=8, ep=True)),
     ("ENGINE-REMOTE-CODE-NEEDED", deployment(KIMI, args={"trust-remote-code": None})),
@@ -189,7 +190,10 @@ def test_what_cannot_work_is_refused(code, asked):
     [
         deployment(version="0.14.1", size=8, ep=True),  # EP keeps experts whole
         # This version refines the scales, for Triton's kernels alone.
-        deployment(version="0.32.0", size=8, env={"VLLM_ROCM_USE_AITER_MOE": 0}),
+        deployment(version="0.29.0", size=8, env={"VLLM_ROCM_USE_AITER_MOE": 0}),
+        deployment(version="0.30.0", size=8, args={"moe-backend": "triton"}),
+        # It pads the parts for AITER where that is named.
+        deployment(version="0.31.0", size=8, args={"moe-backend": "aiter"}),
         deployment(version="0.14.1", size=4),
         deployment(KIMI, "0.17.1", 4, kv_cache_dtype="fp8"),
         deployment(KIMI, "0.18.1", 4, kv_cache_dtype="fp8"),
@@ -236,6 +240,17 @@ def test_heads_and_kv_heads_bound_the_split(heads, kv_heads, size, codes):
     except ApiaryError as caught:
         found = errors(caught.findings)
     assert found == codes
+
+
+@pytest.mark.parametrize("version", ["0.28.0", "0.29.0", "0.33.0"])
+def test_only_one_format_has_its_scales_refined(version):
+    model = known(QWEN)
+    scheme = {**model.details["quantization"], "method": "compressed-tensors"}
+    details = {**model.details, "quantization": scheme}
+    other = dataclasses.replace(model, quantization="compressed-tensors", details=details)
+    asked = deployment(version=version, size=8, env={"VLLM_ROCM_USE_AITER_MOE": 0})
+    (refused,) = assess(other, asked, "MI325X", 8000).refused
+    assert refused.finding.code == "ENGINE-MOE-BLOCK"
 
 
 def test_all_refusals_come_at_once():
