@@ -35,7 +35,7 @@ from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.render.replicas import decide
 from ..plugin_utils.rollout.events import server_of
 from ..plugin_utils.run_owner import is_dead, owner, show_alive
-from ..plugin_utils.tune import assign, candidates, request, saved, steps, trial
+from ..plugin_utils.tune import candidates, request, saved, steps, trial
 from ..plugin_utils.tune.host import TUNING, prepare, scope
 from ..plugin_utils.tune.summary import shown, summary, variables_of, winner_of
 
@@ -156,19 +156,19 @@ class ActionModule(Deciding):
         path, assigned = Path(before["state"]), before["assigned"]
         reached = [name for name in variables["ansible_play_hosts"] if name in assigned]
         ended = {name: variables["hostvars"][name][TRIAL] for name in reached}
-        clients = assign.client_versions(assigned, ended, before["clients"])
+        clients = steps.client_versions(assigned, ended, before["clients"])
         state, now = saved.read_state(path), time.time()
         saved.ensure_acquired(path)
         if assigned:
-            state = saved.doubted(assign.record(state, assigned, ended, now), path.parent)
+            state = saved.doubted(steps.record_all(state, assigned, ended, now), path.parent)
             write_text(path, dumps(state))
-        lost = [*before["lost_load_hosts"], *assign.lost_load_hosts(assigned, ended)]
+        lost = [*before["lost_load_hosts"], *steps.lost_load_hosts(assigned, ended)]
         # Those that are lost, too: that is an outcome.
         hosts = variables["ansible_play_hosts_all"]
         load_hosts = variables["groups"].get("load_generators", [])
-        following = assign.assignments(state, hosts, load_hosts, lost, clients, now)
+        following = steps.assignments(state, hosts, load_hosts, lost, clients, now)
         saved.set_trials_aside(path.parent, [one["trial"]["id"] for one in following.values()])
-        _show(assign.results_of(state, assigned))
+        _show(steps.results_of(state, assigned))
         _show(f"the load host {name} could not be reached any more" for name in lost)
         return {
             "state": str(path),

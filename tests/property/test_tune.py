@@ -11,7 +11,7 @@ import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, steps, trials
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import scores, steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import tuned_variables
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
 from hypothesis import assume, given
@@ -66,8 +66,8 @@ def test_every_tuning_comes_to_a_choice_that_ran(lived, knobs):
     state = carried_out(start(knobs=knobs), lived)
     chosen = state.choice.candidate
     if chosen is not None:
-        assert trials.out(state, chosen) is None
-    measured = {one.candidate for one in state.trials if trials.ended(one, "measured")}
+        assert scores.out(state, chosen) is None
+    measured = {one.candidate for one in state.trials if scores.ended(one, "measured")}
     assert chosen is None or chosen in measured
     assert len({one.id for one in state.trials}) == len(state.trials)
     untried = {one.label for one in state.not_tried}

@@ -13,7 +13,7 @@ from ..bench.comparison.compare import compare_values
 from ..bench.comparison.statistics import interval, mean
 from ..bench.types import Interval
 from ..documents import knowledge
-from . import scores, trials
+from . import scores
 from .types import Choice, Compared, Kind, Tune, Verdict
 
 
@@ -21,7 +21,7 @@ def leader(state: Tune) -> str | None:
     """Return the best configuration so far: of the latest round that has one, else the first."""
     led = [one.leader for one in reversed(state.rounds) if one.ended and one.leader is not None]
     names = [*led, *(one.id for one in state.candidates)]
-    return next((name for name in names if trials.out(state, name) is None), None)
+    return next((name for name in names if scores.out(state, name) is None), None)
 
 
 def _best_known(state: Tune) -> dict[str, Interval]:
@@ -31,7 +31,7 @@ def _best_known(state: Tune) -> dict[str, Interval]:
         kinds: tuple[Kind, ...] = ("longer", "short")
         known = (scores.score(state, kind, one.id) for kind in kinds)
         best = next((score for score in known if score is not None), None)
-        if best is not None and trials.out(state, one.id) is None:
+        if best is not None and scores.out(state, one.id) is None:
             found[one.id] = best
     return found
 
@@ -43,7 +43,7 @@ def finalists(state: Tune) -> tuple[str, ...]:
     """
     first, known = leader(state), _best_known(state)
     current = state.current.id if state.current else None
-    if current is not None and trials.out(state, current) is not None:
+    if current is not None and scores.out(state, current) is not None:
         current = None
     if first is None:
         return ()
@@ -65,8 +65,8 @@ def finalists(state: Tune) -> tuple[str, ...]:
 
 def compared(state: Tune, kind: Kind, candidate: str, against: str) -> Compared:
     """Return whether a candidate is faster than another over the engine runs of a round."""
-    ours = trials.decided(state, kind, candidate)
-    theirs = trials.decided(state, kind, against)
+    ours = scores.decided(state, kind, candidate)
+    theirs = scores.decided(state, kind, against)
     if min(len(ours), len(theirs)) < 2:
         return Compared(candidate, against, "no difference found")
     if min(*ours, *theirs) <= 0:  # one that never keeps the SLO has no ratio to one that does
@@ -75,7 +75,7 @@ def compared(state: Tune, kind: Kind, candidate: str, against: str) -> Compared:
         if max(ours) < min(theirs):
             return Compared(candidate, against, "worse")
         return Compared(candidate, against, "no difference found")
-    resolution = max(trials.resolution(state, kind, name) for name in (candidate, against))
+    resolution = max(scores.resolution(state, kind, name) for name in (candidate, against))
     found = compare_values(theirs, ours, resolution=resolution)
     says = "no difference found" if found.verdict == "not decided" else found.verdict
     return Compared(candidate, against, says, found.ratio, found.low, found.high, found.detectable)
@@ -84,12 +84,12 @@ def compared(state: Tune, kind: Kind, candidate: str, against: str) -> Compared:
 def _last(state: Tune) -> tuple[str, ...]:
     """Return the finalists that were measured to the end, the fastest first."""
     final = next((one for one in state.rounds if one.kind == "final" and one.ended), None)
-    names = [one for one in final.retained if trials.out(state, one) is None] if final else []
+    names = [one for one in final.retained if scores.out(state, one) is None] if final else []
     return tuple(sorted(names, key=lambda name: -_mean(state, "final", name)))
 
 
 def _mean(state: Tune, kind: Kind, name: str) -> float:
-    found = trials.decided(state, kind, name)
+    found = scores.decided(state, kind, name)
     return mean(found) if found else 0.0
 
 
@@ -118,7 +118,7 @@ def choose(state: Tune) -> Choice:
     names, both = _last(state), pair(state)
     current = state.current
     if current is not None and current.id not in names:
-        why = trials.out(state, current.id) or "not measured"
+        why = scores.out(state, current.id) or "not measured"
         if not why.startswith("the engine failed"):
             return Choice(None, "nothing measured", f"{current.label} stays: {why}")
         if names and not _beaten(state, current.id, names[0]):
@@ -157,7 +157,7 @@ def choose(state: Tune) -> Choice:
 
 def _repeated(state: Tune, both: tuple[str, str]) -> bool:
     """Return whether the repeat measured both of a pair often enough to compare them."""
-    return min(len(trials.decided(state, "confirm", name)) for name in both) > 1
+    return min(len(scores.decided(state, "confirm", name)) for name in both) > 1
 
 
 def _beaten(state: Tune, current: str, other: str) -> bool:
@@ -198,7 +198,7 @@ def _comparisons(state: Tune, names: tuple[str, ...], against: str) -> Iterator[
 
 def _interval(state: Tune, name: str) -> Interval | None:
     """Return the mean over runs with its t-interval, of the finals and the repeat together."""
-    found = [value for kind in ("final", "confirm") for value in trials.decided(state, kind, name)]
+    found = [value for kind in ("final", "confirm") for value in scores.decided(state, kind, name)]
     return interval(found) if found else None
 
 

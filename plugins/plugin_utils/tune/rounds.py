@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..bench.types import Interval
 from ..documents import knowledge
 from ..findings import Finding
-from . import candidates, choice, knobs, scores, trials
+from . import candidates, choice, knobs, scores
 from .types import Dropped, Host, Kind, NotTried, Round, Trial, Tune
 
 HOSTS, CHOICE = "hosts", "choice"
@@ -21,7 +21,7 @@ _EXPLORING: tuple[Kind, ...] = ("short", "longer")
 
 def trial(state: Tune, current: Round, candidate: str, host: str, engine_run: int = 0) -> Trial:
     """Return the next trial of a candidate's engine run; ids are unique and good as file names."""
-    before = trials.tried(state, current.kind, candidate, engine_run)
+    before = scores.tried(state, current.kind, candidate, engine_run)
     if current.kind == "alike":
         before = [one for one in before if one.host == host]
     attempt = len(before)
@@ -35,10 +35,10 @@ def open_on(state: Tune, current: Round, host: str) -> bool:
     """Return whether the control is still to be measured on a host."""
     here = [
         one
-        for one in trials.tried(state, current.kind, current.candidates[0], 0)
+        for one in scores.tried(state, current.kind, current.candidates[0], 0)
         if one.host == host
     ]
-    done = any(trials.ended(one, "measured", "failed") for one in here)
+    done = any(scores.ended(one, "measured", "failed") for one in here)
     return not done and len(here) < knowledge("tune.yml")["attempts"]
 
 
@@ -47,11 +47,11 @@ def missing(state: Tune, current: Round, host: str | None = None) -> list[tuple[
 
     What an earlier round of the same kind measured counts. With ``host`` only that host's trials.
     """
-    alive = [name for name in current.candidates if trials.out(state, name) is None]
+    alive = [name for name in current.candidates if scores.out(state, name) is None]
     have = {
         (one.candidate, one.engine_run)
         for one in state.trials
-        if one.kind == current.kind and trials.ended(one, "measured") and host in (None, one.host)
+        if one.kind == current.kind and scores.ended(one, "measured") and host in (None, one.host)
     }
     return [
         (name, engine_run)
@@ -66,8 +66,8 @@ def home(state: Tune, current: Round, free: Sequence[str]) -> str:
 
     def price(name: str) -> tuple[int, int]:
         here = [one for one in state.trials if one.kind == current.kind and one.host == name]
-        lost = sum(trials.ended(one, "lost") for one in here)
-        return lost, -len([one for one in here if trials.ended(one, "measured")])
+        lost = sum(scores.ended(one, "lost") for one in here)
+        return lost, -len([one for one in here if scores.ended(one, "measured")])
 
     return min(free, key=price)
 
@@ -114,7 +114,7 @@ def _end(state: Tune, current: Round) -> Tune:
     if current.kind == "alike":
         return _end_alike(state, current)
     found = {name: scores.score(state, current.kind, name) for name in current.candidates}
-    reasons = {name: trials.out(state, name) for name in current.candidates}
+    reasons = {name: scores.out(state, name) for name in current.candidates}
     alive = {name: one for name, one in found.items() if one is not None and reasons[name] is None}
     share = knowledge("tune.yml")["keep_share"] if current.kind in _EXPLORING else 1.0
     kept, dropped = scores.keep(alive, share)
@@ -151,14 +151,14 @@ def _whole(state: Tune, current: Round) -> str | None:
 
 
 def _any_score(state: Tune, name: str) -> bool:
-    return any(one.candidate == name and trials.ended(one, "measured") for one in state.trials)
+    return any(one.candidate == name and scores.ended(one, "measured") for one in state.trials)
 
 
 def _end_alike(state: Tune, current: Round) -> Tune:
     """Return the state with the hosts that measured the control alike; others are left out."""
     control = current.candidates[0]
     found = {}
-    for one in trials.measured(state, "alike", control):
+    for one in scores.measured(state, "alike", control):
         if one.outcome is not None and one.outcome.score is not None:
             found[one.host] = one.outcome.score
     band = float(knowledge("tune.yml")["host_band"])
@@ -188,7 +188,7 @@ def _end_alike(state: Tune, current: Round) -> Tune:
     )
     ended = dataclasses.replace(current, retained=(control,) if group else (), ended=True)
     if not group:  # on no host: the next candidate is the control
-        reason = trials.out(state, control) or "the control could not be measured on any host"
+        reason = scores.out(state, control) or "the control could not be measured on any host"
         ended = dataclasses.replace(ended, dropped=(Dropped(control, reason),))
         return _replaced(state, ended)
     state = dataclasses.replace(state, hosts=hosts, findings=(*state.findings, *findings))

@@ -16,7 +16,7 @@ import yaml
 
 from ..deployment import Deployment
 from ..documents import knowledge
-from . import candidates, knobs, rounds, scores, trials
+from . import candidates, knobs, rounds, scores
 from .types import Fact, Kind, NotTried, Tune
 
 _GIB = 2**30
@@ -75,7 +75,7 @@ def _candidates(state: Tune) -> Iterator[str]:
         kinds: tuple[Kind, ...] = ("final", "longer", "short", "alike")
         known = {kind: scores.score(state, kind, one.id) for kind in kinds}
         kind = next((kind for kind in kinds if known[kind] is not None), None)
-        reported = trials.out(state, one.id)
+        reported = scores.out(state, one.id)
         if reported is None and kind is None:
             reported = "not measured"
         elif reported is None and kind is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ...module_utils.engine_causes import cause_of
+from ..bench.place import Replicas
 from ..bench.types import Bench
 from ..documents import from_document, knowledge
 from ..rollout.progress import failure_of
@@ -19,7 +20,6 @@ from . import scores
 from .types import Outcome, State
 
 Result = Mapping[str, Any]
-_EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - addresses to compare with
 
 
 @dataclass(frozen=True)
@@ -104,15 +104,12 @@ def bench_of(
 ) -> dict[str, Any]:
     """Return what `bench` is called with for a trial; ``key_file`` is the operator's."""
     deployment, load_host = trial["deployment"], trial["load_host"]
-    engine, listens = deployment["engine"], deployment["listen_address"]
-    itself = load_host == host
+    engine, itself = deployment["engine"], load_host == host
     runtime = engine.get("runtime") or "native"
     contained = runtime != "native" and not trial.get("command")
-    if itself:
-        # A wildcard address listens on loopback, too.
-        address = "127.0.0.1" if listens in _EVERYWHERE else listens
-    scheme = "https" if deployment.get("tls") else "http"
-    urls = [f"{scheme}://{address}:{one['port']}" for one in plan["replicas"]]
+    # A wildcard address listens on loopback, too.
+    address = "127.0.0.1" if itself else address
+    urls = Replicas(host, "", {**plan, "deployment": deployment}, address).urls
     key = None
     if "VLLM_API_KEY" in (deployment.get("secrets") or ()):
         key = key_file or f"/etc/apiary/{deployment['name']}/credentials/VLLM_API_KEY"

@@ -38,7 +38,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.slo import Limit
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import (
-    assign,
     candidates,
     request,
     saved,
@@ -258,7 +257,7 @@ def test_a_state_that_is_damaged_is_refused(tmp_path):
 
 
 def test_a_host_is_told_all_that_it_needs_for_its_trial():
-    told = assign.assignments(begun(), ["gpu-001"], [])
+    told = steps.assignments(begun(), ["gpu-001"], [])
     assert set(told) == {"gpu-001"}
     assert told["gpu-001"]["load_host"] == "gpu-001"
     assert told["gpu-001"]["deployment"]["name"] == demo_deployment().name
@@ -268,29 +267,29 @@ def test_a_host_is_told_all_that_it_needs_for_its_trial():
 
 def test_a_load_host_measures_one_host_at_a_time():
     state = begun("a", "b")
-    assert set(assign.assignments(state, ["a", "b"], [])) == {"a", "b"}
-    assert set(assign.assignments(state, ["a", "b"], ["load-1"])) == {"a"}
-    both = assign.assignments(state, ["a", "b"], ["load-1", "load-2"])
+    assert set(steps.assignments(state, ["a", "b"], [])) == {"a", "b"}
+    assert set(steps.assignments(state, ["a", "b"], ["load-1"])) == {"a"}
+    both = steps.assignments(state, ["a", "b"], ["load-1", "load-2"])
     assert [one["load_host"] for one in both.values()] == ["load-1", "load-2"]
 
 
 def test_a_lost_load_host_is_held_against_no_candidate():
     state = begun("a", "b")
-    assigned = assign.assignments(state, ["a", "b"], ["load-1", "load-2"])
+    assigned = steps.assignments(state, ["a", "b"], ["load-1", "load-2"])
     lost_there = {"outcome": {"status": "lost", "cause": "gone"}, "load_lost": True}
     told = {"a": lost_there, "b": {"outcome": {"status": "failed"}, "load_lost": False}}
-    after = assign.record(state, assigned, told, now=assigned["a"]["began"])
+    after = steps.record_all(state, assigned, told, now=assigned["a"]["began"])
     assert [one.host for one in after.trials] == ["b"]
-    lost = assign.lost_load_hosts(assigned, told)
+    lost = steps.lost_load_hosts(assigned, told)
     assert lost == ["load-1"]
-    left = assign.assignments(after, ["a", "b"], ["load-1", "load-2"], lost)
+    left = steps.assignments(after, ["a", "b"], ["load-1", "load-2"], lost)
     assert [(host, one["load_host"]) for host, one in left.items()] == [("a", "load-2")]
     # Without any, no host begins to load itself.
-    assert assign.assignments(after, ["a", "b"], ["load-1"], lost) == {}
+    assert steps.assignments(after, ["a", "b"], ["load-1"], lost) == {}
     # A host that loads itself is lost as a GPU host is.
-    alone = assign.assignments(state, ["a"], [])
-    assert assign.lost_load_hosts(alone, told) == []
-    assert assign.record(state, alone, told, now=0).trials[0].outcome.status == "lost"
+    alone = steps.assignments(state, ["a"], [])
+    assert steps.lost_load_hosts(alone, told) == []
+    assert steps.record_all(state, alone, told, now=0).trials[0].outcome.status == "lost"
 
 
 def test_what_an_interrupted_trial_left_is_of_another_engine_run(tmp_path):
@@ -304,17 +303,17 @@ def test_what_an_interrupted_trial_left_is_of_another_engine_run(tmp_path):
 
 def test_every_assigned_trial_is_recorded_and_a_silent_host_is_lost():
     state = begun("a", "b")
-    assigned = assign.assignments(state, ["a", "b"], [])
+    assigned = steps.assignments(state, ["a", "b"], [])
     crashed = {"outcome": {"status": "failed", "cause": "ValueError: no"}}
-    after = assign.record(state, assigned, {"a": crashed}, now=5.0)
+    after = steps.record_all(state, assigned, {"a": crashed}, now=5.0)
     ended = {one.host: one.outcome for one in after.trials}
     assert (ended["a"].status, ended["a"].cause) == ("failed", "ValueError: no")
     assert ended["a"].seconds == pytest.approx(5)
     assert ended["b"].status == "lost"
-    lines = [*assign.results_of(after, assigned)]
+    lines = [*steps.results_of(after, assigned)]
     assert any("ValueError: no" in line for line in lines)
     # A run that was killed after it had written does not count a trial twice.
-    assert assign.record(after, assigned, {"a": crashed}, now=0) == after
+    assert steps.record_all(after, assigned, {"a": crashed}, now=0) == after
 
 
 def answered():
@@ -360,5 +359,5 @@ def test_hosts_are_compared_with_the_first_one_by_all_that_was_reported():
 def test_a_client_is_asked_for_its_version_once():
     assigned = {"h": {"load_host": "l1"}, "i": {"load_host": "l2"}}
     ended = {"h": {"client": "0.33.0"}, "i": {"client": None}}
-    versions = assign.client_versions(assigned, ended, {"l0": "1"})
+    versions = steps.client_versions(assigned, ended, {"l0": "1"})
     assert versions == {"l0": "1", "l1": "0.33.0"}
