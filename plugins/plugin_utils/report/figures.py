@@ -21,20 +21,6 @@ from ..bench.words import between, limit_text, size_text
 from .data import Curve, Point, Report
 from .tables import Drawing, percentile_of, shown, verdict_text
 
-COLOURS = 8
-DASHES = ("solid", "dash", "dot", "dashdot")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "pentagon", "star", "hexagon", "cross")
-_LOG = {"type": "log", "tickformat": ",.4~r", "dtick": "D2"}
-_X: dict[By, dict[str, Any]] = {
-    # A tick at each doubling.
-    "concurrency": {
-        "title": {"text": "concurrent requests (log scale)"},
-        **_LOG,
-        "dtick": log10(2),
-    },
-    "request_rate": {"title": {"text": "requests offered, 1/s"}},
-}
-_FAILED = "var(--failed)"
 Trace = dict[str, Any]
 # A point, where it stands on the axis, and its mean there.
 Row = tuple[Point, float, Interval | None]
@@ -54,7 +40,7 @@ class Figure:
 
 def colour(configuration: int) -> str:
     """Return the colour of a configuration, the same in every figure, card and table."""
-    return f"var(--s{configuration % COLOURS})"
+    return f"var(--s{configuration % shown().look['colours']})"
 
 
 def figures(report: Report) -> tuple[Figure, ...]:
@@ -95,9 +81,9 @@ class _Maker:
         if not any(trace["mode"] == "lines+markers" for trace in drawn):
             return None
         axis: dict[str, Any] = {"title": {"text": unit}, "rangemode": "tozero"}
-        axis |= _LOG if drawing.log else {}
+        axis |= shown().look["log"] if drawing.log else {}
         axis |= {"range": [0, drawing.top]} if drawing.top is not None else {}
-        layout = {"xaxis": _X[self.by], "yaxis": axis, "shapes": []}
+        layout = {"xaxis": shown().look["axes"][self.by], "yaxis": axis, "shapes": []}
         if against:
             text = drawing.axis.format(**self.percentiles)
             layout["xaxis"] = {"title": {"text": text}, "rangemode": "tozero"}
@@ -116,34 +102,25 @@ class _Maker:
                 continue
             at = limit.seconds * scale
             ends = {f"{axis}0": at, f"{axis}1": at, f"{other}0": 0, f"{other}1": 1}
-            shape = {
-                "type": "line",
-                f"{other}ref": "paper",
-                "line": {"color": "var(--limit)", "width": 1.5, "dash": "dash"},
-                "label": {
-                    "text": limit_text(limit),
-                    "textposition": "start",
-                    "textangle": 0,
-                    "xanchor": "left",
-                    "yanchor": "bottom",
-                    "font": {"size": 11, "color": "var(--limit)"},
-                },
-            }
+            label = shown().look["limit_label"] | {"text": limit_text(limit)}
+            shape = shown().look["limit"] | {f"{other}ref": "paper", "label": label}
             layout["shapes"].append(shape | ends)
             reached = layout[f"{axis}axis"].setdefault("autorangeoptions", {"include": []})
             reached["include"].append((1.4 if layout[f"{axis}axis"].get("type") else 1.1) * at)
 
     def _curve(self, curve: Curve, points: Sequence[Point]) -> Trace:
-        own, place = colour(curve.configuration), curve.configuration
+        own, place, look = colour(curve.configuration), curve.configuration, shown().look
+        dashes, symbols = look["dashes"], look["symbols"]
+        dash = dashes[place // look["colours"] % len(dashes)]
         return {
             "type": "scatter",
             "mode": "lines+markers",
             "name": self._config(curve),
             "meta": place,
-            "line": {"color": own, "width": 2.25, "dash": DASHES[place // COLOURS % len(DASHES)]},
+            "line": {"color": own, "width": 2.25, "dash": dash},
             "marker": {
                 "color": own,
-                "symbol": SYMBOLS[place % len(SYMBOLS)],
+                "symbol": symbols[place % len(symbols)],
                 "size": 7,
                 "opacity": [0.45 if point.status == "SLO_MISS" else 1.0 for point in points],
             },
@@ -154,55 +131,55 @@ class _Maker:
     ) -> list[Trace]:
         """Return a curve's line; it breaks where a level between is not valid."""
         valid = {row[0].size for row in rows if row[0].valid}
-        shown = [
+        drawn = [
             (point, at, mean if point.valid else None)
             for point, at, mean in rows
             if (mean is not None if point.valid else point.size not in valid)
         ]
-        if not any(mean is not None for _point, _at, mean in shown):
+        if not any(mean is not None for _point, _at, mean in drawn):
             return []
-        line = self._curve(curve, [point for point, _at, _mean in shown]) | {
-            "x": [at for _point, at, _mean in shown],
-            "y": [None if mean is None else _rounded(mean.mean) for _point, _at, mean in shown],
+        line = self._curve(curve, [point for point, _at, _mean in drawn]) | {
+            "x": [at for _point, at, _mean in drawn],
+            "y": [None if mean is None else _rounded(mean.mean) for _point, _at, mean in drawn],
             "connectgaps": False,
         }
         if dotted:
             style = line["line"] | {"dash": "dot", "width": 1.5}
             return [line | {"mode": "lines", "line": style, "hoverinfo": "skip"}]
-        line["text"] = [_hover(curve.by, point, mean, unit) for point, _at, mean in shown]
+        line["text"] = [_hover(curve.by, point, mean, unit) for point, _at, mean in drawn]
         line["hovertemplate"] = "%{text}" + self._name(curve)
-        bars = _bars([mean for _point, _at, mean in shown])
+        bars = _bars([mean for _point, _at, mean in drawn])
         return [line | ({"error_y": bars | {"color": line["line"]["color"]}} if bars else {})]
 
     def _apart(self, curve: Curve, rows: Sequence[Row], unit: str, rings: bool) -> list[Trace]:
         """Return the levels that are no part of the curve, and rings around those saturated."""
         own, named = colour(curve.configuration), self._name(curve)
         measured = [(point, mean) for point, _at, mean in rows if mean is not None]
-        kinds = (
-            ("INVALID", "circle-x-open", own, [it for it in measured if it[0].status == "INVALID"]),
-            ("failed", "x-thin-open", _FAILED, [it for it in measured if it[0].status == "FAILED"]),
-            ("saturated", "circle-open", own, [it for it in measured if rings and it[0].saturated]),
-        )
+        kinds = {
+            "INVALID": [it for it in measured if it[0].status == "INVALID"],
+            "failed": [it for it in measured if it[0].status == "FAILED"],
+            "saturated": [it for it in measured if rings and it[0].saturated],
+        }
         return [
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": f"{self._config(curve)}: {kind}",
+                "name": f"{self._config(curve)}: {look['kind']}",
                 "meta": curve.configuration,
-                "x": [point.size for point, _mean in shown],
-                "y": [_rounded(mean.mean) for _point, mean in shown],
-                "text": [_hover(curve.by, point, mean, unit) for point, mean in shown],
+                "x": [point.size for point, _mean in points],
+                "y": [_rounded(mean.mean) for _point, mean in points],
+                "text": [_hover(curve.by, point, mean, unit) for point, mean in points],
                 "hovertemplate": "%{text}" + named,
                 "cliponaxis": False,
                 "marker": {
-                    "symbol": symbol,
-                    "size": 17 if kind == "saturated" else 11,
-                    "color": tone,
-                    "line": {"width": 1.5, "color": tone},
+                    "symbol": look["symbol"],
+                    "size": look["size"],
+                    "color": look.get("colour", own),
+                    "line": {"width": 1.5, "color": look.get("colour", own)},
                 },
             }
-            for kind, symbol, tone, shown in kinds
-            if shown
+            for look in shown().look["apart"]
+            if (points := kinds[look["kind"]])
         ]
 
     def _config(self, curve: Curve) -> str:
@@ -252,5 +229,4 @@ def _bars(means: Sequence[Interval | None]) -> dict[str, Any] | None:
     above = [_rounded(m.high - m.mean) if m and m.high is not None else 0.0 for m in means]
     # Nothing that is measured here can be less than nothing.
     below = [_rounded(m.mean - max(m.low, 0)) if m and m.low is not None else 0.0 for m in means]
-    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-    return bars | {"thickness": 1.25, "width": 3}
+    return {**shown().look["bars"], "array": above, "arrayminus": below}

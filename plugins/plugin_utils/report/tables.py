@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from ..bench.comparison.sameness import by_engine_run
 from ..bench.types import Interval, Level
@@ -178,12 +178,13 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Shown:
-    """The columns of every level and of each load, the figures of closed and of open loops."""
+    """The columns of every level and each load, figures of closed and open loops, their look."""
 
     levels: tuple[Column, ...]
     loads: tuple[Column, ...]
     closed: tuple[Drawing, ...]
     open: tuple[Drawing, ...]
+    look: dict[str, Any]
 
 
 @cache

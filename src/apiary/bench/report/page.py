@@ -28,11 +28,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.report.data import
     Report,
     best_load,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.report.figures import COLOURS, figures
+from ansible_collections.apiary.instinct.plugins.plugin_utils.report.figures import figures
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.headline import held_rate
 from ansible_collections.apiary.instinct.plugins.plugin_utils.report.tables import (
     level_tables,
     point_table,
+    shown,
 )
 
 from apiary.app.inert import inline, policy, template
@@ -58,7 +59,7 @@ def page(report: Report) -> str:
         environment=_environment(report.configurations),
         commands=[_command(configuration) for configuration in report.configurations],
         points=[point_table(report, curve) for curve in report.curves],
-        colours=COLOURS,
+        colours=shown().look["colours"],
     )
 
 
@@ -102,7 +103,7 @@ def _card(report: Report, place: int, one: Configuration) -> dict[str, Any]:
         facts.append(("saturation", saturation_text(item) + because))
     return {
         "name": one.name,
-        "colour": place % COLOURS,
+        "colour": place % shown().look["colours"],
         "layout": one.layout if one.layout != one.name else None,
         "size": _size(one),
         "rate": number(rate.mean) if rate else None,
