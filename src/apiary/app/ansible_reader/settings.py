@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -64,16 +65,12 @@ def _collection(name: str) -> list[str] | None:
 def _version(directory: Path) -> str:
     import yaml
 
-    try:
-        manifest = json.loads((directory / "MANIFEST.json").read_text(encoding="utf-8"))
-        return str(manifest["collection_info"]["version"])
-    except (OSError, ValueError, KeyError):
-        pass
-    try:
-        galaxy = yaml.safe_load((directory / "galaxy.yml").read_text(encoding="utf-8"))
-        return str(galaxy["version"])
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-        return "of unknown version"
+    wrong = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError)
+    for name, load in (("MANIFEST.json", json.loads), ("galaxy.yml", yaml.safe_load)):
+        with contextlib.suppress(*wrong):
+            read = load((directory / name).read_text(encoding="utf-8"))
+            return str(read.get("collection_info", read)["version"])
+    return "of unknown version"
 
 
 def _vault(cli: Any, unlocked: bool, names: list[str]) -> dict[str, str | None]:
