@@ -119,9 +119,10 @@ LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*
 
 
 def exported(url: str, names: dict[str, list[str]], timeout: float) -> list[Reading]:
-    """Return the same from an exporter; ``names`` has its metrics by power_w, clock_mhz, key."""
+    """Return the same of exporters (URLs by commas); ``names`` has metrics by what is read."""
     found: dict[str, Reading] = {}
-    for (metric, text), value in series_of(metrics_text(url, timeout) or "").items():
+    pages = "\n".join(metrics_text(one, timeout) or "" for one in url.split(","))
+    for (metric, text), value in series_of(pages).items():
         # A GPU has a clock for each of its dies: the slowest one is what counts.
         for field, join in (("power_w", max), ("clock_mhz", min)):
             # A prefix is the operator's choice.

@@ -15,9 +15,10 @@ from ..findings import ApiaryError, Finding, error
 from .comparison.compare import doubt, unproven
 from .comparison.sameness import one_configuration
 from .comparison.statistics import functions, interval
+from .cost import cost_of
 from .ledger import by_size
 from .search import edge, searched_by, slo_rates
-from .types import Bench, Interval, SearchResult
+from .types import Bench, Cost, Interval, SearchResult
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Capacity:
     """How many ``hosts`` serve ``target_rate`` (requests/s) at the SLO, with each step to it.
 
     ``per_host`` is the rate that was counted on, ``busy`` the share of it that is used while every
-    host is up.
+    host is up. ``cost`` is that of the measured hosts at the SLO.
     """
 
     hosts: int
@@ -46,6 +47,7 @@ class Capacity:
     lines: tuple[Line, ...]
     assumptions: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
+    cost: Cost | None = None
 
 
 def capacity(
@@ -123,6 +125,7 @@ def capacity(
             "requests are as long as the workload's, and prompts share as little or as much",
         ),
         findings=tuple(_doubts(benches, found, len(rates), opened)),
+        cost=cost_of(benches, found.by),
     )
 
 

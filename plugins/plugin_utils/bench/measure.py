@@ -84,6 +84,13 @@ def measure(
     )
 
 
+def steady_seconds(requests: Sequence[Request], load: Load) -> tuple[float, float] | None:
+    """Return when the steady state began and ended, in seconds since the first request; or None."""
+    window = _steady([request for request in requests if request.latency is not None], load)
+    starts = [request.start for request in requests if request.start is not None]
+    return (window[0] - min(starts), window[1] - min(starts)) if window else None
+
+
 def missed(measured: Measured, slo: tuple[Limit, ...]) -> tuple[Limit, ...]:
     """Return the limits that a level broke; one of a metric that no request has is kept."""
     broken = []

@@ -171,6 +171,8 @@ def served_by(plans: Sequence[tuple[Plan, str]]) -> Served:
     layouts = {plan.host: name_of(plan.layout) for plan, _text in plans}
     replicas = [(plan, replica) for plan, _text in plans for replica in plan.replicas]
     engine, model = first.deployment.engine, first.deployment.model
+    keys = ((plan.host, key) for plan, replica in replicas for key in replica.gpus)
+    addresses = {f"{host}/" * (len(plans) > 1) + key.partition("#")[0] for host, key in keys}
     return Served(
         model=model.name,
         tokenizer=model.path,
@@ -193,6 +195,7 @@ def served_by(plans: Sequence[tuple[Plan, str]]) -> Served:
             "engine": {"name": engine.name, "version": engine.version, "image": engine.image},
             "hosts": [plan.host for plan, _text in plans],
             "gpu": first.gpu_model,
+            "gpu_addresses": sorted(addresses),
             "topology": _common({plan.host: _topology(plan) for plan, _text in plans}),
         },
     )

@@ -9,10 +9,11 @@ Times are seconds, rates are per second, unless a name says otherwise. Unknown i
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from ..findings import Finding
+from ..findings import Finding, error
 from ..slo import Limit
 
 # What prompts are made of; `random` shares nothing between two requests.
@@ -230,12 +231,50 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Price:
+    """What one GPU costs an hour, in a ``currency`` of ISO 4217; raises BENCH-PRICE for none."""
+
+    gpu_hour: float
+    currency: str = "USD"
+
+    def __post_init__(self) -> None:
+        if not (0 < self.gpu_hour < 1e6 and re.fullmatch("[A-Z]{3}", self.currency)):  # or NaN
+            given = f"{self.gpu_hour:g} in {self.currency[:20]!r}"
+            raise error("BENCH-PRICE", "a GPU-hour", f"{given} is no price")
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """What a million output tokens, a million tokens of total_token_rate, and a request take."""
+
+    million_output_tokens: Interval
+    million_tokens: Interval
+    request: Interval
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What serving on ``gpus`` GPUs takes: ``money`` by their price, ``joules`` by their power.
+
+    ``watts`` are of all of them together. What is not known is None; ``unknown`` says why.
+    """
+
+    gpus: int | None
+    price: Price | None = None
+    money: Amounts | None = None
+    watts: Interval | None = None
+    joules: Amounts | None = None
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SearchResult:
     """What an SLO search found for one workload.
 
     ``best`` is the highest ``by`` (concurrency or request_rate) that kept every limit, ``fails``
     the lowest above it that did not; the truth lies between. ``request_rate`` is what was served
-    there. ``edge`` is ``best`` with how sure it is: over runs, of one engine run where it may lie.
+    there, ``cost`` what that took. ``edge`` is ``best`` with how sure it is: over runs, of one
+    engine run where it may lie.
     None: no level kept the limits, or none broke them.
     """
 
@@ -247,6 +286,7 @@ class SearchResult:
     levels: int = 0
     missed: tuple[Limit, ...] = ()
     edge: Interval | None = None
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -302,6 +342,7 @@ class Bench:
     saturation: tuple[Saturation, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
+    price: Price | None = None
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import statistics as plain
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from ..bench.comparison.sameness import by_engine_run, conditions, merged, question
 from ..bench.comparison.statistics import interval
+from ..bench.cost import cost_of
 from ..bench.ledger import By
 from ..bench.search import conclude
 from ..bench.types import Bench, Interval, Level, Saturation, SearchResult, Status, Workload
@@ -186,7 +187,10 @@ def _searches(benches: Sequence[Bench]) -> tuple[SearchResult, ...]:
     for bench in benches:
         for found in bench.searches:
             ended.setdefault((found.workload, found.by), []).append(bench)
-    return tuple(conclude(merged(group), *search) for search, group in ended.items())
+    return tuple(
+        replace(conclude(merged(group), *search), cost=cost_of(group, search[1]))
+        for search, group in ended.items()
+    )
 
 
 def workloads_of(configurations: Iterable[Configuration]) -> tuple[Workload, ...]:

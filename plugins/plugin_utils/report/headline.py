@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..bench.comparison.compare import Verdict, compare, doubt, unproven
 from ..bench.comparison.sameness import by_engine_run, question
+from ..bench.cost import cost_text
 from ..bench.ledger import By
 from ..bench.search import searched_by
 from ..bench.types import Bench, Interval, Workload
@@ -244,6 +245,8 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
         headline, notes = of_tuning(tuning, configurations)
     else:
         headline, notes = headline_of(configurations, workloads, curves)
+        taken = tuple(_costs(configurations))
+        headline = replace(headline, reasons=(*headline.reasons, *taken))
     return Report(
         headline,
         configurations,
@@ -251,6 +254,13 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
         curves,
         tuple(dict.fromkeys((*_odd(configurations), *notes))),
     )
+
+
+def _costs(configurations: Sequence[Configuration]) -> Iterator[str]:
+    """Yield what each takes at its SLO, by the search that ranks."""
+    for one in configurations:
+        for cost in [found.cost for found in one.searches if found.cost][:1]:
+            yield from (f"{one.name}: {line}" for line in cost_text(cost))
 
 
 def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:

@@ -39,6 +39,12 @@ def extra_option(help_text: str = "As Ansible's.") -> Callable[[F], F]:
     )
 
 
+def price_option(command: F) -> F:
+    """Add the option --gpu-hour-price."""
+    help_text = "What one GPU costs an hour, as 2.10 (USD) or '2.10 EUR'; else as results say."
+    return click.option("--gpu-hour-price", metavar="PRICE", help=help_text)(command)
+
+
 def vault_option(help_text: str | None = None) -> Callable[[F], F]:
     """Return the option --vault-password-file, whose values are in the parameter ``vault``."""
     return click.option(

@@ -49,6 +49,7 @@ from rich.progress import TextColumn, TimeElapsedColumn
 
 from apiary.app import output
 from apiary.app.inputs import json_option
+from apiary.app.options import price_option
 from apiary.app.output import echo, exit_code, print_document, report, show
 from apiary.bench.summary import bench_summary
 
@@ -123,12 +124,13 @@ Options = Mapping[str, Any]
 @click.option("--tokenizer", help="Path or name of the tokenizer.")
 @click.option("--gpus", type=click.IntRange(1), help="How many GPUs serve.")
 @click.option("--hosts", type=click.IntRange(1), help="How many hosts serve.")
-@click.option("--gpu-metrics", metavar="WHAT", help="sysfs, none, or the URL of AMD's exporter.")
+@click.option("--gpu-metrics", metavar="WHAT", help="sysfs, none, or URLs of AMD's exporters.")
 @click.option(
     "--api-key-file",
     type=click.Path(exists=True, dir_okay=False),
     help=f"File with the engines' key; else the variable {KEY_VARIABLE}.",
 )
+@price_option
 @click.option("--name", help="What the result is called.")
 @click.option("--out", default="bench", show_default=True, help="Directory; the same one resumes.")
 @json_option
@@ -281,22 +283,19 @@ def _numbers(text: str | None, kind: type[int] | type[float], option: str) -> li
 
 def _replaced_rules(given: Iterable[str]) -> dict[str, Any]:
     """Return the protocol's numbers that are replaced, by name; raises UsageError."""
-    matches: dict[str, Any] = {}
     known = {
-        name: type(number)
-        for name, number in vars(ledger.rules()).items()
-        if isinstance(number, int | float)
+        name: one for name, one in vars(ledger.rules()).items() if isinstance(one, int | float)
     }
+    matches: dict[str, Any] = {}
     for text in given:
         name, _, value = text.partition("=")
         if name not in known:
             raise click.UsageError(f"--rule {text}: NAME=NUMBER is meant, of {', '.join(known)}")
         try:
-            matches[name] = known[name](value)
-            problem = not math.isfinite(matches[name])
+            matches[name] = type(known[name])(value)
         except ValueError:
-            problem = True
-        if problem:
+            matches[name] = math.nan
+        if not math.isfinite(matches[name]):
             raise click.UsageError(f"--rule {text}: {value} is no number for it")
     return matches
 

@@ -20,6 +20,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.c
     comparison,
     regression,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.cost import (
+    cost_text,
+    price_of,
+    with_costs,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import between, slo_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
@@ -41,6 +46,7 @@ from rich.text import Text
 
 from apiary.app import output
 from apiary.app.inputs import json_option
+from apiary.app.options import price_option
 from apiary.app.output import echo, exit_code, print_document, show
 from apiary.bench.report.inputs import load_benches, load_results
 from apiary.bench.report.page import page
@@ -88,12 +94,14 @@ class ManyWith(click.Command):
     is_flag=True,
     help="With --regression: no earlier result of the same thing is no error.",
 )
+@price_option
 @json_option
 def compare_command(
     results: tuple[str, ...],
     others: tuple[str, ...],
     earlier: bool,
     allow_first: bool,
+    gpu_hour_price: str | None,
     as_json: bool,
 ) -> int:
     """Report whether the second side is better or worse than the first, or neither.
@@ -107,8 +115,10 @@ def compare_command(
     """
     if allow_first and not earlier:
         raise click.UsageError("--allow-first is for --regression")
-    a, b = load_benches(results), load_benches(others)
+    price = price_of(gpu_hour_price)
+    a, b = load_benches(results, price), load_benches(others, price)
     outcome = _regression(a, b, allow_first) if earlier else comparison(a, b)
+    outcome = with_costs(outcome, a, b)
     if as_json:
         print_document(outcome)
     else:
@@ -175,7 +185,7 @@ def _table(outcome: Comparison) -> Table:
     for head in heads:
         left = head in ("figure", "verdict")
         table.add_column(Text(head), justify="left" if left else "right", no_wrap=head == "figure")
-    for item in outcome.verdicts:
+    for item in (*outcome.verdicts, *outcome.costs):
         table.add_row(
             *map(Text, _cells(item)), Text(item.verdict, style=_STYLES.get(item.verdict, ""))
         )
@@ -183,9 +193,10 @@ def _table(outcome: Comparison) -> Table:
 
 
 def _cells(one: Verdict) -> Iterator[Any]:
-    # Latencies are told in milliseconds, as everywhere else.
-    scale = 1000 if one.what.startswith(("ttft", "tpot", "itl")) else 1
-    yield f"{one.what}, ms" if scale == 1000 else one.what
+    # Latencies in milliseconds, as everywhere else; joules of a million tokens are millions.
+    scale = 1e-3 if one.what.startswith("J per") else 1
+    scale = 1000 if one.what.startswith(("ttft", "tpot", "itl")) else scale
+    yield {1000: f"{one.what}, ms", 1e-3: f"k{one.what}"}.get(scale, one.what)
     for side in (one.a, one.b):
         yield between(side, scale=scale)
     if one.low is None or one.high is None:
@@ -199,8 +210,11 @@ def _cells(one: Verdict) -> Iterator[Any]:
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path())
 @click.option("--out", help="Write the report as one HTML file that opens without network.")
+@price_option
 @json_option
-def report(results: tuple[str, ...], out: str | None, as_json: bool) -> int:
+def report(
+    results: tuple[str, ...], out: str | None, gpu_hour_price: str | None, as_json: bool
+) -> int:
     """Show what benchmarks found: curves, SLO, verdicts, every level and what it was measured on.
 
     RESULT is what `apiary bench --out` or a run of tune.yml wrote. Results of one name are repeats
@@ -209,7 +223,7 @@ def report(results: tuple[str, ...], out: str | None, as_json: bool) -> int:
     \b
     apiary report dp2-tp4.json tp8.json --out report.html
     """
-    result = load_results(results)
+    result = load_results(results, price_of(gpu_hour_price))
     outcome = make_report(result.benches, tuning=result.tuning)
     if out:
         write_text(Path(out), page(outcome))
@@ -255,6 +269,7 @@ _MOST = 1e9
     help="Hosts that were measured together, where the results do not say.",
 )
 @click.option("--slo", help="Only results of this SLO: ttft:p90:2s,tpot:p90:50ms.")
+@price_option
 @json_option
 def capacity_command(
     results: tuple[str, ...],
@@ -263,6 +278,7 @@ def capacity_command(
     batch: int,
     hosts: int | None,
     slo: str | None,
+    gpu_hour_price: str | None,
     as_json: bool,
 ) -> int:
     """Say how many hosts a request rate needs under the SLO, with room for failures and rollouts.
@@ -273,7 +289,7 @@ def capacity_command(
     \b
     apiary capacity dp2-tp4.json --rate 120 --spare 2 --batch 1
     """
-    benches = load_benches(results)
+    benches = load_benches(results, price_of(gpu_hour_price))
     if slo:
         benches = _of_slo(benches, slo)
     result = capacity(benches, rate, spare=spare, batch=batch, hosts=hosts)
@@ -314,4 +330,5 @@ def capacity_table(result: Capacity) -> RenderableType:
         f"requests/s, {percent(result.busy)} busy while all are up"
     )
     notes = [Text(f"assumed: {note}", style="dim") for note in result.assumptions]
-    return Group(table, Text(), Text(answer, style="bold green"), *notes)
+    cost = map(Text, cost_text(result.cost)) if result.cost else ()
+    return Group(table, Text(), Text(answer, style="bold green"), *cost, *notes)

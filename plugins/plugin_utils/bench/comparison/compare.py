@@ -66,7 +66,8 @@ class Verdict:
 class Comparison:
     """What is known of ``b`` against ``a``; the first verdict is the one that counts.
 
-    ``verdict`` is None where nothing could be compared; ``differs`` says why.
+    ``verdict`` is None where nothing could be compared; ``differs`` says why. ``costs`` are the
+    verdicts on what each takes at the SLO.
     """
 
     SCHEMA: ClassVar[str] = "apiary.comparison/v1"
@@ -77,6 +78,7 @@ class Comparison:
     verdicts: tuple[Verdict, ...]
     differs: tuple[Difference, ...]
     findings: tuple[Finding, ...]
+    costs: tuple[Verdict, ...] = ()
 
 
 def compare_values(
@@ -242,11 +244,7 @@ def _at_slo(a: Sequence[Bench], b: Sequence[Bench], by: By, confidence: float | 
     what += ", random arrivals" if by == "request_rate" else ""
     first, second = slo_rates(a, by), slo_rates(b, by)
     if first and second:
-        found = [item for bench in (*a, *b) for item in bench.searches if item.by == by]
-        widths = [
-            item.fails / item.best - 1 for item in found if item.best and item.fails is not None
-        ]
-        width = max(widths, default=0.0)
+        width = search_width((*a, *b), by)
         return compare_values(first, second, what, confidence=confidence, resolution=width)
     none = Finding(
         "BENCH-SLO-NEVER",
@@ -259,6 +257,13 @@ def _at_slo(a: Sequence[Bench], b: Sequence[Bench], by: By, confidence: float | 
         says = "better" if second else "worse"
     ends = [interval(rates) if rates else None for rates in (first, second)]
     return Verdict(what, says, ends[0], ends[1], findings=(none,))
+
+
+def search_width(benches: Iterable[Bench], by: By) -> float:
+    """Return how far apart, as a share, the loads are between which a search left the edge."""
+    found = [item for bench in benches for item in bench.searches if item.by == by]
+    widths = [item.fails / item.best - 1 for item in found if item.best and item.fails is not None]
+    return max(widths, default=0.0)
 
 
 def _at_highest(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None) -> Verdict:

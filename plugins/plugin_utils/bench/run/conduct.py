@@ -29,8 +29,9 @@ from ...plan.check import parse_plan
 from ...slo import slo as limits
 from .. import ledger, workloads
 from ..comparison import compare
+from ..cost import price_of, with_cost
 from ..place import Served, served_by
-from ..types import Bench, Requested, Target
+from ..types import Bench, Price, Requested, Target
 from . import drive
 from .drive import RawStore
 from .level import Client
@@ -56,6 +57,7 @@ class Order:
     environment: Mapping[str, Any]
     rules: Mapping[str, Any]
     own_seed: bool = False
+    price: Price | None = None
 
 
 def requested_of(
@@ -96,7 +98,7 @@ def conduct(order: Order, session: Session, show: Show = drive.silent) -> Bench:
     measured by then is kept, and replayed when the same is asked of the same directory.
     """
     target, gpus = session.target, session.client.gpus
-    metrics = (*target.metrics, gpus) if "/" in gpus else target.metrics
+    metrics = (*target.metrics, *gpus.split(",")) if "/" in gpus else target.metrics
     plain_addresses((*target.urls, *metrics))
     seen = session.begin()
     order, notes = _served(order, seen)
@@ -116,6 +118,7 @@ def conduct(order: Order, session: Session, show: Show = drive.silent) -> Bench:
     answer = () if driver.stopped else _evaluated(bench)
     findings = dict.fromkeys((*bench.findings, *session.findings, *notes, *answer))
     bench = dataclasses.replace(bench, findings=tuple(sorted(findings, key=by_severity)))
+    bench = with_cost(bench, order.price)
     if bench.levels or not driver.stopped:
         write_text(order.directory / "bench.json", dumps(bench))
     if driver.stopped is not None:
@@ -252,6 +255,7 @@ def begin(
         {**(served.environment if served else {}), **arguments["environment"]},
         arguments["rules"],
         own_seed="seed" not in requested,
+        price=price_of(arguments["gpu_hour_price"]),
     )
     open_ = ("tokenizer", "gpus", "hosts")
     target = Target(

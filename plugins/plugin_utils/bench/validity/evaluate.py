@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 from statistics import fmean
 from typing import Any
@@ -14,7 +15,7 @@ from ...documents import from_document, knowledge
 from ...findings import ApiaryError, Finding, has_errors
 from ...slo import Limit
 from ..engine_metrics import restarted, use_of
-from ..measure import measure, missed, spread
+from ..measure import measure, missed, spread, steady_seconds
 from ..parse import requested_lengths, requests_of, shard_requests
 from ..types import ClientUse, EngineUse, GpuUse, Level, Load, Raw, Status
 from .inputs import Seen, share_failed, usage_cached
@@ -70,7 +71,7 @@ def evaluate(raw: Raw, slo: tuple[Limit, ...], name: str | None = None) -> Level
         status=_status(seen, findings, broken),
         measured=seen.measured if seen.measured.completed else None,
         engine=engine,
-        gpus=gpus_of(raw),
+        gpus=gpus_of(raw, steady_seconds(requests, load)),
         client=client,
         missed=broken,
         findings=findings,
@@ -78,11 +79,16 @@ def evaluate(raw: Raw, slo: tuple[Limit, ...], name: str | None = None) -> Level
     )
 
 
-def gpus_of(raw: Raw) -> tuple[GpuUse, ...]:
-    """Return power (W) and clock (MHz) of each GPU during a level, by BDF."""
+def gpus_of(raw: Raw, within: tuple[float, float] | None = None) -> tuple[GpuUse, ...]:
+    """Return power (W) and clock (MHz) of each GPU during a level, by BDF.
+
+    ``within`` are the seconds that the rates are of; without a sample then, all of the level's.
+    """
     used = []
-    for key in sorted({sample.key for sample in raw.gpus}):
-        own = [sample for sample in raw.gpus if sample.key == key]
+    first, last = within or (0.0, math.inf)
+    samples = [one for one in raw.gpus if first <= one.seconds <= last] or raw.gpus
+    for key in sorted({sample.key for sample in samples}):
+        own = [sample for sample in samples if sample.key == key]
         power = [sample.power_w for sample in own if sample.power_w is not None]
         clock = [sample.clock_mhz for sample in own if sample.clock_mhz is not None]
         used.append(

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.cost import with_cost
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, Price
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Kind, Tune
@@ -29,13 +30,16 @@ class Results:
     tuning: Tune | None = None
 
 
-def load_benches(names: Iterable[str]) -> tuple[Bench, ...]:
+def load_benches(names: Iterable[str], price: Price | None) -> tuple[Bench, ...]:
     """Return every benchmark of the files, in their order; raise REPORT-EMPTY for none."""
-    return load_results(names).benches
+    return load_results(names, price).benches
 
 
-def load_results(names: Iterable[str]) -> Results:
-    """Return what the files hold; raise REPORT-EMPTY where nothing was measured."""
+def load_results(names: Iterable[str], price: Price | None) -> Results:
+    """Return what the files hold, with its cost, by another ``price`` than theirs if there is one.
+
+    Raises REPORT-EMPTY where nothing was measured.
+    """
     listed = list(names)
     matches: list[Bench] = []
     tunings: list[Tune] = []
@@ -61,6 +65,7 @@ def load_results(names: Iterable[str]) -> Results:
     empty = next((bench.name for bench in matches if not bench.levels), None)
     if empty is not None or not matches:
         raise error("REPORT-EMPTY", empty or ", ".join(listed), "no level was measured")
+    matches = [with_cost(bench, price) for bench in matches]
     return Results(tuple(matches), tunings[0] if len(listed) == len(tunings) == 1 else None)
 
 
