@@ -240,19 +240,15 @@ def _reading(evidence: Evidence) -> dict[str, Any] | None:
 
 def _runs(test: Test, topology: Topology) -> Iterator[dict[str, Any]]:
     facts: Mapping[str, Any] = knowledge("acceptance/tests.yml")[test]
-    words = {
-        "gpus": str(sum(gpu.healthy is not False for gpu in topology.gpus)),
-        "model": topology.model or "none",
-        "conf": facts.get("conf", ""),
-    }
+    usable = sum(gpu.healthy is not False for gpu in topology.gpus)
     for run in facts["runs"]:
-        attempts = [
-            {
-                "argv": [word.format(**words) for word in attempt["argv"]],
-                "needs": attempt["needs"].format(**words) if "needs" in attempt else None,
-            }
-            for attempt in run["attempts"]
-        ]
+        attempts = []
+        for place in facts["places"]:
+            words = {"needs": "", **place, "gpus": usable, "model": topology.model or "none"}
+            for attempt in run["attempts"]:
+                argv = [*place["program"], *(word.format(**words) for word in attempt["arguments"])]
+                needs = attempt.get("needs", words["needs"]).format(**words)
+                attempts.append({"argv": argv, "needs": needs or None})
         yield {"test": test, "name": run["name"], "attempts": attempts}
 
 

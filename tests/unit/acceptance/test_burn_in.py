@@ -116,6 +116,18 @@ def test_all_programs_share_the_time_of_a_burn_in(idle):
     assert to_measure(idle, Settings(tests=TESTS)).seconds is None
 
 
+def test_rvs_of_rocm_extras_gets_its_libraries_and_its_own_configuration(idle):
+    (gst,) = [run for run in to_measure(idle, NEW).runs if run["name"] == "gst"]
+    conf = "/opt/rocm/extras-10/share/rocm-validation-suite/conf/MI325X/gst_single.conf"
+    (attempt,) = [each for each in gst["attempts"] if each["needs"] == conf]
+    first, libraries, *words = attempt["argv"]
+    assert (first, words) == ("env", ["/opt/rocm/extras-10/bin/rvs", "-c", conf])
+    assert libraries.startswith("LD_LIBRARY_PATH=/opt/rocm/extras-10/lib:")
+    (a2a,) = [run for run in to_measure(idle, NEW).runs if run["name"] == "a2a"]
+    assert a2a["attempts"][0] == {"argv": ["TransferBench", "a2a"], "needs": None}
+    assert a2a["attempts"][2]["needs"] == "/opt/rocm/extras-10/bin/TransferBench"
+
+
 def ran(name, text):
     return Ran("rccl", name, ("all_reduce_perf",), 0, text, 60.0)
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -22,7 +23,7 @@ def wanted_packages(target: Target, state: HostState) -> tuple[Package, ...]:
     Half of a release beside half of another is what no one has tested.
     """
     manager = target.system.package_manager
-    names: dict[str, str] = {}
+    names: dict[str, str | None] = {}
     if target.driver:
         token = target.driver.token
         for name in streams()["driver"]["packages"]:
@@ -32,6 +33,7 @@ def wanted_packages(target: Target, state: HostState) -> tuple[Package, ...]:
             names[name] = f"{epoch}{target.module}.{token}-*" if exact else f"*.{token}-*"
     glob = target.userland_glob()
     names |= dict.fromkeys(target.packages(), glob)
+    names |= dict.fromkeys(target.extras())
     for name, versions in sorted(state.packages.items()):
         if left_alone(target, name):
             continue
@@ -53,8 +55,10 @@ def left_alone(target: Target, name: str) -> bool:
     return bool(beside) or name in legacy["dropped"] or named
 
 
-def spec(manager: PackageManager, name: str, version: str) -> str:
+def spec(manager: PackageManager, name: str, version: str | None) -> str:
     """Return a package with its version as the package manager is asked for it."""
+    if version is None:
+        return name
     if manager == "apt":
         return f"{name}={version}"
     # A version begins with a digit; unsaid, dnf may take a star for a part of the name.
@@ -170,34 +174,15 @@ def is_right(package: Package, state: HostState) -> bool:
 
 def other_stream(target: Target, state: HostState) -> tuple[str, ...]:
     """Return installed packages of the stream that is not wanted."""
-    return tuple(
-        sorted(
-            name
-            for name, versions in state.packages.items()
-            if not left_alone(target, name)
-            and (
-                name.startswith("amdrocm")
-                if target.stream == "legacy"
-                else any(is_legacy(name, one) for one in versions)
-            )
-        )
-    )
+    current, legacy = _of_streams(target, state)
+    return current if target.stream == "legacy" else legacy
 
 
-def all_packages(target: Target, state: HostState) -> tuple[str, ...]:
-    """Return every installed package of AMD's that the role may remove."""
-    return tuple(
-        sorted(
-            name
-            for name, versions in state.packages.items()
-            if not left_alone(target, name)
-            and (
-                name in driver_names()
-                or name.startswith("amdrocm")
-                or any(is_legacy(name, one) for one in versions)
-            )
-        )
-    )
+def _of_streams(target: Target, state: HostState) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the installed packages of the current stream and of the legacy one."""
+    names = sorted(name for name in state.packages if not left_alone(target, name))
+    legacy = (name for name in names if any(is_legacy(name, one) for one in state.packages[name]))
+    return tuple(name for name in names if name.startswith("amdrocm")), tuple(legacy)
 
 
 def removed(target: Target, state: HostState) -> tuple[str, ...]:
@@ -207,7 +192,9 @@ def removed(target: Target, state: HostState) -> tuple[str, ...]:
     along whenever it goes.
     """
     if target.settings.state == "absent":
-        return all_packages(target, state)
+        ours = (name for name in driver_names() if name in state.packages)
+        left = (name for name in ours if not left_alone(target, name))
+        return tuple(sorted({*left, *itertools.chain(*_of_streams(target, state))}))
     helpers = tuple(name for name in ("amdgpu-install", "amdrocm-repo") if name in state.packages)
     other = other_stream(target, state) if target.settings.remove_legacy else ()
     return (*helpers, *(name for name in other if name not in helpers))

@@ -57,21 +57,26 @@ def repositories(target: Target) -> tuple[Repository, ...]:
     wanted.append(
         Repository("rocm", f"AMD ROCm {target.rocm}", url, suite, facts["components"], key)
     )
-    graphics = facts.get("graphics")
-    if graphics and _needs_graphics(target, graphics):
-        directory = graphics["directories"].get(str(target.rocm), target.rocm.directory)
-        url = _address(target, graphics, settings.graphics_repository_url, directory)
-        wanted.append(
-            Repository("amdgraphics", f"AMD graphics {target.rocm}", url, suite, "main", key)
-        )
+    mirrors = {
+        "graphics": settings.graphics_repository_url,
+        "extras": settings.extras_repository_url,
+    }
+    for name, mirror in mirrors.items():
+        more = facts.get(name)
+        if more and _needed(target, more):
+            directory = more.get("directories", {}).get(str(target.rocm), target.rocm.directory)
+            url = _address(target, more, mirror, directory)
+            title = f"AMD {name} {target.rocm}"
+            wanted.append(Repository(f"amd{name}", title, url, suite, "main", key))
     return tuple(wanted)
 
 
-def _needs_graphics(target: Target, graphics: Facts) -> bool:
-    first = tuple(int(part) for part in graphics["first"].split("."))
+def _needed(target: Target, more: Facts) -> bool:
+    first = tuple(int(part) for part in more["first"].split("."))
+    loads = target.settings.burn_in and "burn_in" in more
     return (
-        target.system.family in graphics["paths"]
-        and target.settings.profile in graphics["profiles"]
+        target.system.family in more["paths"]
+        and (loads or target.settings.profile in more["profiles"])
         and (target.rocm.major, target.rocm.minor) >= first
     )
 
@@ -79,7 +84,8 @@ def _needs_graphics(target: Target, graphics: Facts) -> bool:
 def _address(target: Target, facts: Facts, mirror: str | None, directory: str) -> str:
     """Return the repository's address: AMD's, or a mirror's with AMD's own paths below it."""
     base = mirror or facts.get("urls", {}).get(target.rocm.series) or facts["url"]
-    path: str = facts["paths"][target.system.family]
+    paths = facts.get("paths_of", {}).get(target.rocm.series) or facts["paths"]
+    path: str = paths[target.system.family]
     return path.format(
         url=base.rstrip("/"),
         directory=directory,
@@ -94,11 +100,10 @@ def _key(target: Target, name: str, facts: Facts, url: str) -> Key:
     address, fingerprint = settings.key_url, settings.key_fingerprint
     if name == "amdgpu":
         address, fingerprint = driver_key_url(settings), settings.driver_key_fingerprint
-    folder = target.system.family_facts["keys"]
     binary = target.system.package_manager == "apt"
     return Key(
         url=address or url,
-        path=f"{folder}/{name}.gpg" if binary else f"{folder}/RPM-GPG-KEY-{name}",
+        path=_key_file(target, name),
         fingerprint=(fingerprint or facts["fingerprint"]).replace(" ", "").upper(),
         format="binary" if binary else "armored",
     )
@@ -144,13 +149,8 @@ def key_findings(target: Target) -> tuple[Finding, ...]:
 
 def wanted_files(target: Target, packages: tuple[Package, ...]) -> tuple[HostFile, ...]:
     """Return the repository files, the pins and the linker's paths."""
-    files = []
-    folder = target.system.family_facts["repositories"]
-    for one in repositories(target):
-        if target.system.package_manager == "apt":
-            files.append(HostFile(f"{folder}/{one.id}.sources", _deb822(one)))
-        else:
-            files.append(HostFile(f"{folder}/{_REPO.format(one.id)}", _repo(one)))
+    render = _deb822 if target.system.package_manager == "apt" else _repo
+    files = [HostFile(_file(target, one.id), render(one)) for one in repositories(target)]
     if target.system.package_manager == "apt":
         files.append(HostFile(PREFERENCES, _preferences(target, packages)))
     directories = target.stream_facts.get("libraries", {}).get(target.settings.profile)
@@ -161,22 +161,22 @@ def wanted_files(target: Target, packages: tuple[Package, ...]) -> tuple[HostFil
 
 def own_paths(target: Target) -> tuple[str, ...]:
     """Return every file that this role may have written, keys among them."""
-    folder, keys = target.system.family_facts["repositories"], target.system.family_facts["keys"]
-    if target.system.package_manager == "apt":
-        return (
-            f"{folder}/amdgpu.sources",
-            f"{folder}/rocm.sources",
-            PREFERENCES,
-            LIBRARIES,
-            f"{keys}/amdgpu.gpg",
-            f"{keys}/amdrocm.gpg",
-        )
     return (
-        *(f"{folder}/{_REPO.format(name)}" for name in ("amdgpu", "rocm", "amdgraphics")),
+        *(_file(target, name) for name in ("amdgpu", "rocm", "amdgraphics", "amdextras")),
+        *([PREFERENCES] if target.system.package_manager == "apt" else []),
         LIBRARIES,
-        f"{keys}/RPM-GPG-KEY-amdgpu",
-        f"{keys}/RPM-GPG-KEY-amdrocm",
+        *(_key_file(target, name) for name in ("amdgpu", "amdrocm")),
     )
+
+
+def _file(target: Target, name: str) -> str:
+    form = "{}.sources" if target.system.package_manager == "apt" else _REPO
+    return f"{target.system.family_facts['repositories']}/{form.format(name)}"
+
+
+def _key_file(target: Target, name: str) -> str:
+    form = "{}.gpg" if target.system.package_manager == "apt" else "RPM-GPG-KEY-{}"
+    return f"{target.system.family_facts['keys']}/{form.format(name)}"
 
 
 def stale_files(target: Target, evidence: Evidence) -> tuple[str, ...]:
@@ -256,7 +256,8 @@ def _preferences(target: Target, packages: tuple[Package, ...]) -> str:
         if package.version and package.name in names:
             pinned.setdefault(package.version, []).append(package.name)
     if target.stream == "therock":
-        pinned[target.userland_glob()] = [f"amdrocm*{target.rocm.series}*"]
+        pins = target.stream_facts["extras"]["pins"] if target.settings.burn_in else []
+        pinned[target.userland_glob()] = [f"amdrocm*{target.rocm.series}*", *pins]
     parts += [
         f"Package: {' '.join(names)}\nPin: version {_pin(version)}\nPin-Priority: 1001\n"
         for version, names in pinned.items()

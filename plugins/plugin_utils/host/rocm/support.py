@@ -60,7 +60,8 @@ def settings_findings(settings: Settings, host: str) -> tuple[Finding, ...]:
 
 def _address_findings(settings: Settings, host: str) -> Iterator[Finding]:
     """Refuse what is no address: a second line of one would be a line of a repository file."""
-    for name in ("repository_url", "driver_repository_url", "graphics_repository_url"):
+    kinds = ("", "driver_", "graphics_", "extras_")
+    for name in (f"{kind}repository_url" for kind in kinds):
         yield from _address(name, getattr(settings, name), _ADDRESS, "", host)
     for name in ("key_url", "driver_key_url"):
         yield from _address(name, getattr(settings, name), _KEY_ADDRESS, " or a path", host)

@@ -89,6 +89,12 @@ class Target:
                 names.append(name.format(series=self.rocm.series, gfx=gfx))
         return tuple(dict.fromkeys(names))
 
+    def extras(self) -> tuple[str, ...]:
+        """Return the packages of burn-in whose versions are not ROCm's."""
+        names = self.stream_facts.get("extras", {}).get("burn_in", ())
+        major = self.rocm.major
+        return tuple(name.format(major=major) for name in names if self.settings.burn_in)
+
     def userland_glob(self) -> str:
         """Return the versions of userland packages that will do."""
         return f"{self.rocm}-*" if self.stream == "therock" else f"*.{self.rocm.token}-*"

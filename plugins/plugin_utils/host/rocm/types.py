@@ -44,6 +44,7 @@ class Settings:
     repository_url: str | None = None
     driver_repository_url: str | None = None
     graphics_repository_url: str | None = None
+    extras_repository_url: str | None = None
     key_url: str | None = None
     key_fingerprint: str | None = None
     driver_key_url: str | None = None

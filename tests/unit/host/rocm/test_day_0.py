@@ -4,6 +4,8 @@
 
 """Real machines on their first days: mirrors, cloud kernels, releases side by side."""
 
+from pathlib import Path
+
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import CommandOutput
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host import rocm
@@ -209,7 +211,11 @@ def test_directories_of_dkms_without_a_source_go_before_an_upgrade():
 
 @pytest.mark.parametrize(
     ("release", "more"),
-    [("7.2.4", {"rocm-validation-suite", "rccl"}), ("10.0.0", set())],
+    [
+        ("7.2.4", {"rocm-validation-suite", "rccl"}),
+        ("10.0.0", {"amdrocm10-rvs"}),
+        ("7.14.0", {"amdrocm7-rvs"}),
+    ],
 )
 def test_burn_in_brings_what_the_streams_repository_has(release, more):
     names = [
@@ -222,3 +228,41 @@ def test_burn_in_brings_what_the_streams_repository_has(release, more):
         for burn_in in (False, True)
     ]
     assert names[1] - names[0] == more
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "file", "address"),
+    [
+        ("ubuntu-24.04", "10.0.0", "amdextras.sources", "extras/rvs/packages/ubuntu2404/"),
+        ("rhel-9.6", "10.0.0", "apiary-amdextras.repo", "extras/rvs/packages/rhel9/x86_64/"),
+        ("ubuntu-24.04", "7.14.0", "amdextras.sources", "rvs/packages/deb/"),
+        ("rhel-9.6", "7.14.0", "apiary-amdextras.repo", "rvs/packages/rpm/x86_64/"),
+    ],
+)
+def test_burn_in_of_the_current_stream_has_a_repository_of_its_own(system, release, file, address):
+    def texts(**settings):
+        plan = Machine(system).plan(rocm_version=release, **settings)
+        return plan, {Path(one.path).name: one.content for one in plan.files}
+
+    assert file not in texts()[1]
+    plan, found = texts(burn_in=True)
+    server = "https://stable.repo.amd.com" if release == "10.0.0" else "https://repo.amd.com"
+    assert f"{server}/rocm/{address}\n" in found[file]
+    # One key of AMD's for both.
+    assert len({key.path for key in plan.keys if "rocm" in key.path}) == 1
+    (rvs,) = [one for one in plan.packages if one.name.endswith("-rvs")]
+    assert (rvs.version, rvs.spec) == (None, rvs.name)
+    assert rvs.name in plan.missing
+    if system == "ubuntu-24.04":
+        # RVS asks for amdrocm-runtime, and the newest one is of another series.
+        assert " amdrocm-*\n" in found["apiary-rocm"]
+    mirror = texts(burn_in=True, extras_repository_url="https://m.example/rvs")[1]
+    assert "https://m.example/rvs/" in mirror[file]
+    gone = Machine(system).plan(rocm_version=release, state="absent").files
+    assert file in {Path(one.path).name for one in gone}
+
+
+def test_rvs_of_any_version_is_installed_once():
+    machine = Machine("ubuntu-24.04", packages={"amdrocm10-rvs": "1.6.131-844"})
+    plan = machine.plan(rocm_version="10.0.0", burn_in=True)
+    assert "amdrocm10-rvs" not in plan.missing
