@@ -107,6 +107,47 @@ def test_a_sessions_turn_finds_its_past():
     assert prefills == [100, 190 - 96, 280 - 192, 100 - 16, 190 - 96, 280 - 192]
 
 
+# Chats of four turns: 100 tokens at first, 90 more in each turn.
+CHATS = Workload("chats", 100, 10, kind="sessions", prefixes=1, prefix_tokens=20, turns=4)
+
+
+def hits(concurrency, **engine):
+    """The share of prompt tokens that chats beside one another find in the cache."""
+    raw = simulate(still(**engine), closed(concurrency, 4 * concurrency, CHATS))
+    return use_of(raw).cache_hit_share
+
+
+def test_what_the_cache_has_no_room_for_is_computed_anew():
+    # Eight chats end with 380 tokens each.
+    enough = hits(8)
+    assert hits(8, kv_tokens=8 * 380) == pytest.approx(enough)
+    few, fewer = hits(8, kv_tokens=4 * 380), hits(8, kv_tokens=2 * 380)
+    assert enough > few > fewer
+
+
+def test_what_is_evicted_comes_back_from_the_hosts_memory_at_its_cost():
+    full = closed(8, 32, CHATS)
+    scarce = {"kv_tokens": 3 * 380}
+    free = {**scarce, "offload_tokens": 8 * 380}
+    assert hits(8, **scarce) < hits(8, **free) == pytest.approx(hits(8))
+    times = [
+        shard_of(simulate(still(**engine), full))["duration"]
+        for engine in (scarce, {**free, "offload_token": 5e-5}, free)
+    ]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == 3
+    # Some of what is evicted fits there.
+    assert hits(8, **scarce) < hits(8, **scarce, offload_tokens=380) < hits(8)
+
+
+def test_chats_of_the_case_study_find_95_percent_where_their_sessions_stay():
+    """A character card of 5,200 tokens, 400 of talk, answers of 140; twenty turns at 64 at once."""
+    chats = Workload("case", 5600, 140, kind="sessions", prefixes=40, prefix_tokens=5200, turns=20)
+    deployment = replace(parameters("qwen3-235b-tp4x2"), routing="shard")
+    raw = simulate(deployment, closed(64, 20 * 128, chats))
+    assert use_of(raw).cache_hit_share >= 0.95
+
+
 @pytest.mark.parametrize("routing", ["shard", "least"])
 def test_two_replicas_serve_twice_as_much(routing):
     one = shard_of(simulate(still(), closed(8, 80)))

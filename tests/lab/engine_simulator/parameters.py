@@ -21,7 +21,9 @@ class Engine:
     """One engine. A step takes ``step`` + ``sequence`` for each sequence that decodes +
     ``kv_token`` for each token of their contexts + ``prefill_token`` for each prompt token
     computed in it (chunked prefill: at most ``max_num_batched_tokens`` of both together) +
-    ``image`` for each image encoded + ``experts`` by the share of experts that its tokens touch,
+    ``image`` for each image encoded + ``offload_token`` for each token that comes back from the
+    host's memory, which holds ``offload_tokens`` of what the KV cache (``kv_tokens``) has no room
+    for + ``experts`` by the share of experts that its tokens touch,
     when each token takes ``expert_share`` of them. ``jit`` is added to the first step of each batch
     size (by powers of two) in a level. ``network`` lies between client and engine;
     a piece of an answer has ``stream_interval`` tokens.
@@ -39,6 +41,8 @@ class Engine:
     block_size: int = 16
     prefix_caching: bool = True
     image: float = 0.0
+    offload_tokens: int = 0
+    offload_token: float = 0.0
     jit: float = 0.0
     network: float = 0.0005
     stream_interval: int = 1

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,7 @@ class Sequence:
 
     sent: Sent
     hit: int = 0
+    loaded: int = 0
     computed: int = 0
     produced: int = 0
     joined: int = -1
@@ -35,6 +36,14 @@ class Sequence:
     def to_compute(self) -> int:
         """Prompt tokens still missing; after a preemption the answer so far is prompt too."""
         return self.sent.prompt + self.produced - self.hit - self.computed
+
+
+@dataclass
+class Kept:
+    """What is computed of a prompt: its first ``tokens``, of which ``own`` take room."""
+
+    tokens: int
+    own: int
 
 
 @dataclass
@@ -74,7 +83,10 @@ class Replica:
         self.kv_used = 0
         self.steps = 0
         self.ends: list[float] = []
-        self.cache: dict[str, int] = {}
+        # The least recently used first; ``cached_tokens`` is what all of it takes.
+        self.cache: OrderedDict[str, Kept] = OrderedDict()
+        self.offloaded: OrderedDict[str, int] = OrderedDict()
+        self.cached_tokens = 0
         self.seen_shapes: set[int] = set()
         self.finishing: list[tuple[int, int, Sequence]] = []
         self.order = 0
@@ -148,9 +160,7 @@ class Replica:
         """Let a computed prompt give its next token; say whether that was its last."""
         sent = sequence.sent
         if sent.shares is not None:
-            self.cache[sent.shares] = max(self.cache.get(sent.shares, 0), sent.shared)
-        if sent.session is not None:
-            self.cache[sent.session] = sent.prompt + sent.output
+            self.keep(sent.shares, sent.shared, sent.shared)
         sequence.produced += 1
         self.counters.generated += 1
         if sequence.produced == 1:
@@ -186,6 +196,41 @@ class Replica:
         counters.prompt += sent.prompt
         counters.queries += sent.prompt
         counters.cached += sent.hit
+        if sent.session is not None:
+            tokens = sent.prompt + sequence.produced
+            self.keep(sent.session, tokens, tokens - sent.shared)
+
+    def keep(self, key: str, tokens: int, own: int) -> None:
+        """Have the cache know the first tokens of a prompt, as what was used last."""
+        known = self.cache.pop(key, Kept(0, 0))
+        self.cached_tokens += max(own, known.own) - known.own
+        self.cache[key] = Kept(max(tokens, known.tokens), max(own, known.own))
+
+    def forget(self, key: str) -> None:
+        """Have the cache know nothing of a prompt any more."""
+        self.cached_tokens -= self.cache.pop(key, Kept(0, 0)).own
+
+    def _evict(self, tokens: int) -> None:
+        """Make room for tokens: whole blocks of what was used longest ago go, its last ones first.
+
+        What the engine offloads is kept in the host's memory, the least recently used goes there.
+        """
+        size, limit = self.engine.block_size, self.engine.offload_tokens
+        if self.kv_used + self.cached_tokens + tokens <= self.engine.kv_tokens:
+            return
+        for key, kept in list(self.cache.items()):
+            excess = self.kv_used + self.cached_tokens + tokens - self.engine.kv_tokens
+            if excess <= 0:
+                break
+            if limit and kept.own:
+                self.offloaded[key] = max(self.offloaded.pop(key, 0), kept.tokens)
+            gone = min(kept.own, -(-excess // size) * size)
+            kept.tokens, kept.own = kept.tokens - gone, kept.own - gone
+            self.cached_tokens -= gone
+            if gone and not kept.own:
+                del self.cache[key]
+        while sum(self.offloaded.values()) > limit:
+            self.offloaded.popitem(last=False)
 
     def _make_room(self) -> None:
         """Preempt the youngest sequences until each that decodes has room for one token more."""
@@ -216,13 +261,13 @@ class Replica:
                 budget, room = budget - tokens, room - tokens
         while self.waiting and budget > 0 and len(self.running) < self.engine.max_num_seqs:
             sequence = self.waiting[0]
-            hit = self._hit(sequence.sent)
+            hit, loaded = self._hit(sequence.sent)
             need = sequence.sent.prompt + sequence.produced - hit
             tokens = min(need, budget)
             if tokens > room and self.running:
                 break
             self.waiting.popleft()
-            sequence.hit = hit
+            sequence.hit, sequence.loaded = hit, loaded
             if sequence.scheduled < 0:
                 sequence.scheduled = now
                 sequence.sent.hit = hit
@@ -231,28 +276,41 @@ class Replica:
             self.running.append(sequence)
             chunks.append((sequence, tokens))
             budget, room = budget - tokens, room - tokens
+        self._evict(sum(tokens for _sequence, tokens in chunks))
         return chunks
 
-    def _hit(self, sent: Sent) -> int:
-        """Tokens of the prompt in the prefix cache: whole blocks, and never the last token."""
+    def _hit(self, sent: Sent) -> tuple[int, int]:
+        """Tokens of the prompt in the prefix cache: whole blocks, and never the last token.
+
+        The second number is how many of them are in the host's memory alone.
+        """
         if not self.engine.prefix_caching:
-            return 0
-        cached = min(self.cache.get(sent.shares or "", 0), sent.shared)
-        if sent.session is not None:
-            cached = max(cached, min(self.cache.get(sent.session, 0), sent.past))
-        tokens = min(cached, sent.prompt - 1)
-        return tokens // self.engine.block_size * self.engine.block_size
+            return 0, 0
+        here = there = 0
+        for key, most in ((sent.shares, sent.shared), (sent.session, sent.past)):
+            if key in self.cache:
+                self.cache.move_to_end(key)
+                here = max(here, min(self.cache[key].tokens, most))
+            if key in self.offloaded:
+                self.offloaded.move_to_end(key)
+                there = max(there, min(self.offloaded[key], most))
+        size = self.engine.block_size
+        here, there = (min(count, sent.prompt - 1) // size * size for count in (here, there))
+        return max(here, there), max(0, there - here)
 
     def _mixed_step(self, now: float, prefill: list[tuple[Sequence, int]]) -> np.ndarray:
         engine = self.engine
         tokens = sum(chunk for sequence, chunk in prefill)
-        images = sum(sequence.sent.images for sequence, chunk in prefill if not sequence.computed)
+        begun = [sequence for sequence, _chunk in prefill if not sequence.computed]
+        images = sum(sequence.sent.images for sequence in begun)
+        loaded = sum(sequence.loaded for sequence in begun)
         seconds = (
             engine.step
             + engine.sequence * (self.decoding + len(prefill))
             + engine.kv_token * self.context
             + engine.prefill_token * tokens
             + engine.image * images
+            + engine.offload_token * loaded
             + self._experts(self.decoding + tokens)
         ) * self.noise[self.steps % _NOISE] + self._jit(self.decoding + len(prefill))
         return np.array([now + seconds])
@@ -267,6 +325,7 @@ class Replica:
         first = engine.step + engine.sequence * count + engine.kv_token * self.context
         first += self._experts(count)
         jit = self._jit(count)
+        self._evict(count * steps)
         begin = self.steps % _NOISE
         if steps == 1:
             return np.array([now + first * self.noise[begin] + jit])

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import zlib
+from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,7 +66,7 @@ class Serving:
         self.server = server
         self.replica = Replica(parameters.engine, factor, parameters.step_cov, rng)
         self.answers: dict[int, Answer] = {}
-        self.cached: set[int] = set()
+        self.cached: OrderedDict[int, None] = OrderedDict()  # blocks, the least recently used first
         self.came = asyncio.Event()
 
     def add(self, answer: Answer) -> None:
@@ -74,10 +75,11 @@ class Serving:
         for block in answer.blocks:
             if block not in self.cached:
                 break
+            self.cached.move_to_end(block)
             hits += 1
         sent = answer.sent
         sent.shares, sent.shared = f"prompt-{sent.number}", hits * self.replica.engine.block_size
-        self.replica.cache[sent.shares] = sent.shared
+        self.replica.keep(sent.shares, sent.shared, 0)
         sent.arrival = time.monotonic()
         self.answers[sent.number] = answer
         self.replica.arrive(Sequence(sent), sent.arrival)
@@ -113,12 +115,21 @@ class Serving:
         done = replica.finish()
         for sequence, produced in before:
             if sequence.produced > produced:
-                self.cached.update(self.answers[sequence.sent.number].blocks)
+                self._keep(self.answers[sequence.sent.number].blocks)
                 self._token(sequence.sent)
         for sequence in done:
-            del replica.cache[sequence.sent.shares or ""]
+            replica.forget(sequence.sent.shares or "")
             self.answers.pop(sequence.sent.number).done.set()
         return at
+
+    def _keep(self, blocks: list[int]) -> None:
+        """Have the cache know blocks; those used longest ago make room."""
+        for block in blocks:
+            self.cached[block] = None
+            self.cached.move_to_end(block)
+        engine = self.replica.engine
+        while len(self.cached) > (engine.kv_tokens - self.replica.kv_used) // engine.block_size:
+            self.cached.popitem(last=False)
 
     def _token(self, sent: Sent) -> None:
         answer = self.answers[sent.number]
