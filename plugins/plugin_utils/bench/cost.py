@@ -79,7 +79,8 @@ def cost_of(benches: Sequence[Bench], by: By) -> Cost | None:
     if len(prices) > 1:
         unknown.append("no money: the results have several prices of a GPU-hour")
     money = amounts(flows.get(price.currency)) if price else None
-    return Cost(gpus, price, money, drawn, amounts(flows[JOULES]), tuple(unknown))
+    cost = Cost(gpus, price, money, drawn, amounts(flows[JOULES]))
+    return replace(cost, text=(*_text(cost), *unknown))
 
 
 def with_cost(bench: Bench, price: Price | None = None) -> Bench:
@@ -112,15 +113,14 @@ def with_costs(known: Comparison, a: Sequence[Bench], b: Sequence[Bench]) -> Com
     )
 
 
-def cost_text(cost: Cost) -> Iterator[str]:
-    """Yield what is known of a cost, a line for money and one for energy, and what is not."""
+def _text(cost: Cost) -> Iterator[str]:
+    """Yield what is known of a cost, a line for money and one for energy."""
     gpus = f"{cost.gpus} GPU{'' if cost.gpus == 1 else 's'}"
     if cost.money and cost.price:
         currency, each = cost.price.currency, f"{cost.price.gpu_hour:,.6g}"
         yield f"{_listed(cost.money, currency)}: {gpus} at {each} {currency} an hour"
     if cost.joules:
         yield f"{_listed(cost.joules, 'kJ', 1e-3)}: {gpus} at {between(cost.watts, 'W')} together"
-    yield from cost.unknown
 
 
 def _listed(amounts: Amounts, unit: str, scale: float = 1) -> str:

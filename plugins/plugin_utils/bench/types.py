@@ -256,7 +256,8 @@ class Amounts:
 class Cost:
     """What serving on ``gpus`` GPUs takes: ``money`` by their price, ``joules`` by their power.
 
-    ``watts`` are of all of them together. What is not known is None; ``unknown`` says why.
+    ``watts`` are of all of them together. What is not known is None; ``text`` has all in lines,
+    and why something is not known.
     """
 
     gpus: int | None
@@ -264,7 +265,7 @@ class Cost:
     money: Amounts | None = None
     watts: Interval | None = None
     joules: Amounts | None = None
-    unknown: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

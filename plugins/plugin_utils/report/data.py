@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import statistics as plain
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -93,11 +94,7 @@ class Configuration:
     @property
     def counts(self) -> dict[Status, int]:
         """Return how many levels have which verdict, warm-ups left out."""
-        counted: dict[Status, int] = {}
-        for level in self.levels:
-            if level.load.phase != "warmup":
-                counted[level.status] = counted.get(level.status, 0) + 1
-        return counted
+        return dict(Counter(one.status for one in self.levels if one.load.phase != "warmup"))
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from ..bench.comparison.compare import Verdict, compare, doubt, unproven
 from ..bench.comparison.sameness import by_engine_run, question
-from ..bench.cost import cost_text
 from ..bench.ledger import By
 from ..bench.search import searched_by
 from ..bench.types import Bench, Interval, Workload
@@ -260,7 +259,7 @@ def _costs(configurations: Sequence[Configuration]) -> Iterator[str]:
     """Yield what each takes at its SLO, by the search that ranks."""
     for one in configurations:
         for cost in [found.cost for found in one.searches if found.cost][:1]:
-            yield from (f"{one.name}: {line}" for line in cost_text(cost))
+            yield from (f"{one.name}: {line}" for line in cost.text)
 
 
 def _odd(configurations: Sequence[Configuration]) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..bench.comparison import compare
+from ..bench.cost import cost_of
 from ..bench.types import Bench
 from ..documents import from_document
 from ..files import read_text
@@ -98,12 +99,19 @@ def set_trials_aside(directory: Path, trials: Iterable[str]) -> None:
 
 
 def doubted(state: Tune, directory: Path) -> Tune:
-    """Return a tuning that has chosen with what keeps its numbers from being published."""
+    """Return a tuning that has chosen with its costs, and what keeps it from being published."""
     if state.choice is None:
         return state
-    paths = [one.outcome.path for one in state.trials if one.outcome and one.outcome.path]
-    here = [path for path in paths if (directory / path).is_file()]
-    texts = {path: read_text(str(directory / path)) for path in here}
-    benches = [from_document(Bench, json.loads(text), path) for path, text in texts.items()]
+    runs: dict[str, list[Bench]] = {}
+    benches = []
+    for one in state.trials:
+        path = directory / ((one.outcome and one.outcome.path) or "")
+        if path.is_file():
+            benches.append(from_document(Bench, json.loads(read_text(str(path))), str(path)))
+            if one.kind in ("final", "confirm"):
+                runs.setdefault(one.candidate, []).append(benches[-1])
+    by = state.requested.search_by
+    costs = {name: cost for name, own in runs.items() if (cost := cost_of(own, by)) is not None}
     notes = compare.doubt(state.requested.deployment.name, compare.unproven(benches))
-    return dataclasses.replace(state, findings=tuple(dict.fromkeys((*state.findings, *notes))))
+    findings = tuple(dict.fromkeys((*state.findings, *notes)))
+    return dataclasses.replace(state, findings=findings, costs=costs)

@@ -158,8 +158,7 @@ def measured(state: Tune, kind: Kind, candidate: str, host: str | None = None) -
         for one in state.trials
         if one.kind == kind
         and one.candidate == candidate
-        and one.outcome is not None
-        and one.outcome.status == "measured"
+        and ended(one, "measured")
         and host in (None, one.host)
     }
     return [found[key] for key in sorted(found)]

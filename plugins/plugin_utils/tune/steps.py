@@ -46,21 +46,15 @@ def begin(
     Raises ApiaryError: TRIAL-BUDGET, TRIAL-NOTHING, TRIAL-NODES, TRIAL-LAYOUT, and what planning
     refuses.
     """
-    budget = question.budget
+    budget, problem = question.budget, ""
     if budget.engine_runs < 2 or budget.confirm_engine_runs < 0 or budget.confirm_engine_runs == 1:
-        raise error(
-            "TRIAL-BUDGET",
-            "tune_budget",
-            f"engine_runs: {budget.engine_runs}, "
-            f"confirm_engine_runs: {budget.confirm_engine_runs}: a single run"
-            " has no spread, so two configurations could not be compared by it",
-        )
-    if budget.repeats is not None and budget.repeats < 1:
-        raise error(
-            "TRIAL-BUDGET",
-            "tune_budget",
-            f"repeats: {budget.repeats}: a level that is not measured tells nothing",
-        )
+        runs = f"{budget.engine_runs}, confirm_engine_runs: {budget.confirm_engine_runs}"
+        problem = "a single run has no spread, so two configurations could not be compared by it"
+        problem = f"engine_runs: {runs}: {problem}"
+    elif budget.repeats is not None and budget.repeats < 1:
+        problem = f"repeats: {budget.repeats}: a level that is not measured tells nothing"
+    if problem:
+        raise error("TRIAL-BUDGET", "tune_budget", problem)
     world = candidates.World(question, architecture, topology, others)
     queue = candidates.layouts(world)
     state = Tune(

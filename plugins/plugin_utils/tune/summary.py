@@ -41,6 +41,10 @@ def _verdict(state: Tune) -> Iterator[str]:
     yield f"  {made.reason}"
     if made.score is not None:
         yield f"  {label}: {scores.told(made.score)} a host"
+    shown_costs = (made.candidate, state.current and state.current.id)
+    for name, cost in state.costs.items():
+        if name in shown_costs:
+            yield from (f"  {state.candidate(name).label}: {line}" for line in cost.text)
     if made.confirmed is not None:
         yield f"  {'a repeat confirms it' if made.confirmed else 'a repeat does not confirm it'}"
     if made.candidate:

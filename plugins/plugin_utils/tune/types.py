@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from ..bench.types import Interval, Workload
+from ..bench.types import Cost, Interval, Workload
 from ..deployment import Deployment
 from ..findings import Finding
 from ..model.types import Architecture
@@ -214,6 +214,7 @@ class Tune:
 
     ``candidates`` are in the order they were queued in, the current configuration first where it
     is possible. ``topology`` is the first host's, ``others`` are plans that stay on the hosts.
+    ``costs`` are what finals and repeat took, by candidate.
     """
 
     SCHEMA: ClassVar[str] = "apiary.tune/v2"
@@ -229,6 +230,7 @@ class Tune:
     not_tried: tuple[NotTried, ...] = ()
     choice: Choice | None = None
     findings: tuple[Finding, ...] = ()
+    costs: dict[str, Cost] = field(default_factory=dict)
 
     def candidate(self, name: str) -> Candidate:
         """Return the candidate of an id."""

@@ -20,11 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.c
     comparison,
     regression,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.cost import (
-    cost_text,
-    price_of,
-    with_costs,
-)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.cost import price_of, with_costs
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import between, slo_text
 from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
@@ -330,5 +326,5 @@ def capacity_table(result: Capacity) -> RenderableType:
         f"requests/s, {percent(result.busy)} busy while all are up"
     )
     notes = [Text(f"assumed: {note}", style="dim") for note in result.assumptions]
-    cost = map(Text, cost_text(result.cost)) if result.cost else ()
+    cost = map(Text, result.cost.text) if result.cost else ()
     return Group(table, Text(), Text(answer, style="bold green"), *cost, *notes)

@@ -12,7 +12,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.c
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.cost import (
     cost_of,
-    cost_text,
     price_of,
     watts,
     with_cost,
@@ -63,7 +62,11 @@ def test_units_are_those_of_the_rate_at_the_slo():
         each = amounts.request.mean
         assert amounts.million_output_tokens.mean == pytest.approx(each * 1e6 / 140)
         assert amounts.million_tokens.mean == pytest.approx(each * 1e6 / 5740)
-    assert (cost.gpus, cost.price, cost.unknown) == (8, USD, ())
+    assert (cost.gpus, cost.price) == (8, USD)
+    money, energy = cost.text
+    assert "USD per million tokens" in money
+    assert money.endswith("8 GPUs at 2 USD an hour")
+    assert energy.endswith("kJ per request: 8 GPUs at 4,000 (4,000 to 4,000) W together")
 
 
 @settings(max_examples=15, deadline=None)
@@ -111,15 +114,15 @@ def test_nothing_is_shown_of_what_is_not_known():
     bare = drawing(measured(price=None), [])
     cost = cost_of([bare], "concurrency")
     assert (cost.money, cost.joules, cost.watts) == (None, None, None)
-    assert list(cost_text(cost)) == ["no energy: power was read of 0 GPUs, and 8 serve"]
+    assert list(cost.text) == ["no energy: power was read of 0 GPUs, and 8 serve"]
 
     unknown = cost_of([measured(gpus=None)], "concurrency")
     assert (unknown.money, unknown.joules) == (None, None)
-    assert "how many GPUs serve is not known" in unknown.unknown[0]
+    assert "how many GPUs serve is not known" in unknown.text[0]
 
     mixed = cost_of([measured(), measured(price=Price(3.0))], "concurrency")
     assert mixed.money is None
-    assert "several prices" in mixed.unknown[0]
+    assert "several prices" in mixed.text[-1]
 
     hopeless = measured(slo=tuple(replace(one, seconds=1e-6) for one in SLO))
     levels = tuple(replace(one, status="SLO_MISS") for one in hopeless.levels)

@@ -10,6 +10,7 @@ import re
 import subprocess
 from types import SimpleNamespace
 
+import jsonschema
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.action import tune
@@ -18,6 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import
     Interval,
     Level,
     Load,
+    Price,
     Target,
     Workload,
 )
@@ -49,6 +51,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import 
     Outcome,
 )
 
+from apiary.app.schemas import schema
+from support.bench.documents import bench
 from support.demo import demo_deployment
 from support.topology.simulated import simulated_evidence
 from support.topology.topologies import mi325x
@@ -213,6 +217,32 @@ def test_what_was_not_checked_is_said_with_the_choice(tmp_path):
     assert saved.doubted(dataclasses.replace(state, choice=None), tmp_path).findings == ()
     # What is not there any more cannot be doubted.
     assert saved.doubted(state, tmp_path / "elsewhere").findings == ()
+
+
+def test_a_choice_says_what_it_takes_to_serve(tmp_path):
+    state = answered()
+    finals = []
+    for number in range(2):
+        path = f"final-{number}/bench.json"
+        made = bench("x", engine_runs=1, open_loop=False, stress=(), seed=number, price=Price(2.0))
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text(dumps(made))
+        outcome = Outcome("measured", path=path)
+        finals.append(
+            dataclasses.replace(
+                state.trials[0], id=f"final-{number}", kind="final", candidate="current",
+                engine_run=number, outcome=outcome,
+            )
+        )  # fmt: skip
+    state = saved.doubted(dataclasses.replace(state, trials=tuple(finals)), tmp_path)
+
+    cost = state.costs["current"]
+    assert cost.money.request.n == cost.joules.request.n == 2
+    label = state.candidate("current").label
+    lines = [line for line in summary.summary(state) if " per request: " in line]
+    assert [line.split(":")[0].strip() for line in lines] == [label, label]
+    assert "USD per million output tokens" in lines[0]
+    jsonschema.validate(to_document(state), schema("tune"))
 
 
 def test_what_others_run_counts_and_not_what_they_are_to_run():
