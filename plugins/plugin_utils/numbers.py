@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from math import floor, isfinite, log10
@@ -34,6 +35,12 @@ def whole(value: float | None) -> str:
 def percent(share: float | None) -> str:
     """Return a share as a percentage."""
     return NONE if share is None else f"{share * 100:.0f} %"
+
+
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """Return what sorts r2 before r10."""
+    parts = re.split(r"([0-9]+)", text)
+    return tuple((int(part), part) if part.isdecimal() else (-1, part) for part in parts)
 
 
 def time_of(text: str | None) -> datetime | None:

@@ -95,11 +95,9 @@ def level_text(level: Level) -> str:
 def saturation_text(one: Saturation) -> str:
     """Return where more load brought no more, and how that is known."""
     sure = "" if one.verified else " (not verified)"
-    if one.concurrency is not None:
-        return f"{size_text('concurrency', one.concurrency)}{sure}"
-    if one.request_rate is not None:
-        return f"{size_text('request_rate', one.request_rate)}{sure}"
-    return one.reason
+    by = "request_rate" if one.concurrency is None else "concurrency"
+    size = getattr(one, by)
+    return one.reason if size is None else f"{size_text(by, size)}{sure}"
 
 
 def workload_text(work: Workload) -> str:

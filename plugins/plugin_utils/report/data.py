@@ -156,7 +156,7 @@ def gather(benches: Sequence[Bench]) -> tuple[Configuration, ...]:
             Configuration(
                 name,
                 first.target.model,
-                _text(first.environment.get("layout")),
+                layout,
                 first.target.gpus,
                 first.target.hosts,
                 tuple(group),

@@ -244,8 +244,7 @@ def make_report(benches: Sequence[Bench], tuning: Tune | None = None) -> Report:
         headline, notes = of_tuning(tuning, configurations)
     else:
         headline, notes = headline_of(configurations, workloads, curves)
-        taken = tuple(_costs(configurations))
-        headline = replace(headline, reasons=(*headline.reasons, *taken))
+        headline = replace(headline, reasons=(*headline.reasons, *_costs(configurations)))
     return Report(
         headline,
         configurations,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -18,7 +19,7 @@ from apiary.app.inputs import json_option
 from apiary.app.options import inventory_option, limit_option, vault_option
 from apiary.app.output import echo, exit_code, print_document, show
 from apiary.fleet.hosts import ARTIFACTS, GROUP, read_hosts
-from apiary.fleet.report.inputs import load_host, reported_hosts
+from apiary.fleet.report.inputs import load_costs, load_host, reported_hosts
 from apiary.fleet.report.page import fleet_page
 from apiary.fleet.report.summary import summary
 from apiary.rollout.store import Store
@@ -114,6 +115,7 @@ def report_command(
         stale_seconds=stale,
         allow_unreached=allow_unreached,
     )
+    made = replace(made, costs=tuple(load_costs(directory)))
     if out:
         write_text(Path(out), fleet_page(made))
     if as_json:

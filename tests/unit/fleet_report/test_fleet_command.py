@@ -6,12 +6,18 @@
 
 import json
 
+import jsonschema
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.cost import with_cost
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Price
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 
 from apiary.app.cli import main
+from apiary.app.schemas import schema
 from apiary.fleet.hosts import FleetHost
 from apiary.fleet.report.inputs import directory_of
 from support.acceptances import RUN, inputs, write_inputs
+from support.bench.documents import bench
 from support.surveys import inventory_of
 
 COUNT = 24
@@ -155,3 +161,34 @@ def test_a_name_that_is_a_path_stays_inside(tmp_path):
     for name in ("../x", "..", "/etc", "a/b"):
         found = directory_of(FleetHost(name), tmp_path).resolve()
         assert found.parent == tmp_path
+
+
+def test_what_serving_takes_is_that_of_the_newest_benchmark(capsys, tmp_path):
+    write_inputs(tmp_path, inputs(2))
+    priced = with_cost(bench("qwen3", steps=(1,), engine_runs=1), Price(2.1, "EUR"))
+    for name, time, text in (
+        ("qwen3", "20261121T050000Z", "old"),
+        ("qwen3", "20261122T050000Z", dumps(priced)),
+        ("broken", "20261122T050000Z", '{"searches": [{"cost": 5}], "created": 1}'),
+        ("without", "20261122T050000Z", dumps(bench("x", steps=(1,), slo=()))),
+    ):
+        path = tmp_path / "bench" / name / time / "bench.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+    words = ("--artifacts", tmp_path, *LATE)
+
+    _code, out, _err = ran(capsys, *words, "--out", tmp_path / "fleet.html", "--json")
+    broken, told = json.loads(out)["costs"]
+    jsonschema.validate(json.loads(out), schema("fleet-report"))
+    assert (told["deployment"], told["measured"]) == ("qwen3", "2026-11-22T05:00:00Z")
+    assert told["price"] == {"gpu_hour": 2.1, "currency": "EUR"}
+    assert told["money"]["request"]["mean"] > 0
+    assert broken["text"] == ["its result cannot be read"]
+
+    _code, out, _err = ran(capsys, *words)
+    page = (tmp_path / "fleet.html").read_text(encoding="utf-8")
+    for text in (" ".join(out.split()), page):
+        assert "qwen3: " in text
+        assert "EUR per million output tokens" in text
+        assert "broken: its result cannot be read" in text
+        assert "without:" not in text

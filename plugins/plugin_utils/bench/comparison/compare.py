@@ -11,7 +11,7 @@ averaged first. ``a`` is what ``b`` is held against.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal
@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 from ...documents import knowledge
 from ...findings import Finding, error
 from ...slo import Limit
-from ..ledger import By, by_size, mean_rate
+from ..ledger import By, Figure, by_size, mean_rate, rate_of
 from ..search import searched_by, searches, slo_rates
 from ..types import Bench, Interval, Level
 from .sameness import (
@@ -164,12 +164,11 @@ def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
     rows: list[tuple[str, Sequence[float], Sequence[float], bool]] = []
     for by in _BYS:
         for size in _common(a, b, by):
-            figures: list[tuple[str, Callable[[Sequence[Level]], float | None], bool]] = []
-            if by == "concurrency":
-                figures.append(("request rate", mean_rate, False))
+            figures: list[tuple[str, Figure, bool]] = [("request rate", rate_of, False)]
+            figures = figures if by == "concurrency" else []
             for limit in a[0].requested.slo:
                 name = f"{limit.metric} {limit.percentile}"
-                figures.append((name, partial(_mean_figure, limit), True))
+                figures.append((name, partial(_of_limit, limit), True))
             for name, figure, less in figures:
                 first, second = (_engine_runs(side, by, size, figure) for side in (a, b))
                 # A ratio needs figures above zero; a mock may answer within its clock's step.
@@ -278,7 +277,7 @@ def _at_highest(a: Sequence[Bench], b: Sequence[Bench], confidence: float | None
         )
     by, sizes = next(iter(loads.items()))
     closed, size = by == "concurrency", max(sizes)
-    figure = mean_rate if closed else partial(_mean_figure, Limit("e2el", "p90", 0.0))
+    figure = rate_of if closed else partial(_of_limit, Limit("e2el", "p90", 0.0))
     first, second = (_engine_runs(side, by, size, figure) for side in (a, b))
     what = _at("request rate" if closed else "e2el p90", by, size)
     return compare_values(first, second, what, confidence=confidence, less_is_better=not closed)
@@ -297,19 +296,16 @@ def _common(a: Sequence[Bench], b: Sequence[Bench], by: By) -> list[float]:
     return sorted(set.intersection(*sizes))
 
 
-def _engine_runs(
-    benches: Sequence[Bench], by: By, size: float, figure: Callable[[Sequence[Level]], float | None]
-) -> list[float]:
+def _engine_runs(benches: Sequence[Bench], by: By, size: float, figure: Figure) -> list[float]:
     """Return a figure of one size, a mean for each engine run."""
     levels = by_size(merged(benches), benches[0].requested.workload.name, by).get(size, ())
-    values = [figure(own) for own in by_engine_run(levels).values()]
+    values = [mean_rate(own, figure) for own in by_engine_run(levels).values()]
     return [value for value in values if value is not None]
 
 
-def _mean_figure(limit: Limit, levels: Sequence[Level]) -> float | None:
-    spreads = [getattr(level.measured, limit.metric, None) for level in levels if level.valid]
-    values = [getattr(spread, limit.percentile) for spread in spreads if spread is not None]
-    return mean(values) if values else None
+def _of_limit(limit: Limit, level: Level) -> float | None:
+    spread = getattr(level.measured, limit.metric, None) if level.valid else None
+    return getattr(spread, limit.percentile, None)
 
 
 def _at(name: str, by: By, size: float) -> str:

@@ -10,7 +10,6 @@ Nothing that decides imports this.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import math
 import secrets
@@ -22,7 +21,7 @@ from typing import Any
 import yaml
 
 from ...documents import dumps, from_document, to_document
-from ...files import read_text, write_text
+from ...files import read_text, utc_now, write_text
 from ...findings import Finding, by_severity, error
 from ...numbers import parse_cpulist
 from ...plan.check import parse_plan
@@ -225,7 +224,7 @@ def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:
             )
         return created, seed if order.own_seed else order.requested.seed
     seed = secrets.randbelow(SEEDS) if order.own_seed else order.requested.seed
-    created = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = utc_now()
     write_text(path, dumps({**own, "created": created, "seed": seed}))
     return created, seed
 

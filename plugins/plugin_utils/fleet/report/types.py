@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from ...acceptance.types import Acceptance, Excerpt
 from ...findings import Finding, Severity
@@ -168,7 +168,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class FleetReport:
-    """A whole fleet at ``created`` (UTC); ``hosts`` are outliers first, ``counts`` by state."""
+    """A whole fleet at ``created`` (UTC); ``hosts`` are outliers first, ``counts`` by state.
+
+    ``costs`` are what the newest benchmark of each deployment, in ``path``, says of its cost.
+    """
 
     SCHEMA: ClassVar[str] = "apiary.fleet-report/v1"
 
@@ -180,3 +183,4 @@ class FleetReport:
     shared: tuple[Shared, ...] = ()
     rollout: Outcome | None = None
     findings: tuple[Finding, ...] = ()
+    costs: tuple[dict[str, Any], ...] = ()

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 import shlex
 from collections.abc import Iterator
 
 from ...evidence.types import Evidence
+from ...numbers import natural
 from ..program import unit_text
 from ..types import Check, HostFile, LiveSetting, Skipped
 from .catalogue import Chosen, Part
@@ -65,11 +65,7 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False
 
 
 def _files(evidence: Evidence, pattern: str) -> list[str]:
-    return sorted(fnmatch.filter(evidence.files, pattern), key=_natural)
-
-
-def _natural(path: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path)]
+    return sorted(fnmatch.filter(evidence.files, pattern), key=natural)
 
 
 def _choices(evidence: Evidence, one: Chosen) -> frozenset[str]:

@@ -98,9 +98,8 @@ def _card(report: Report, place: int, one: Configuration) -> dict[str, Any]:
     if peak:
         facts.append(("most output", peak))
     for item in full:
-        known = item.concurrency is not None or item.request_rate is not None
-        because = f": {item.reason}" if known else ""
-        facts.append(("saturation", saturation_text(item) + because))
+        text = saturation_text(item)
+        facts.append(("saturation", text if text == item.reason else f"{text}: {item.reason}"))
     return {
         "name": one.name,
         "colour": place % shown().look["colours"],

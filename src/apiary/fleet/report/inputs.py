@@ -4,11 +4,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import Acceptance
-from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
+    ApiaryError,
+    Finding,
+    error,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types import (
     HostInput,
@@ -58,6 +66,20 @@ def reported_hosts(artifacts: Path) -> tuple[FleetHost, ...]:
 def directory_of(host: FleetHost, artifacts: Path | None) -> Path:
     """Return where a host's documents are."""
     return host_directory(artifacts or Path(host.artifacts), host.name)
+
+
+def load_costs(artifacts: Path) -> Iterator[dict[str, Any]]:
+    """Yield what the newest benchmark of each deployment says that serving takes."""
+    for folder in sorted((artifacts / "bench").glob("*")):
+        for path in sorted(folder.glob("*/bench.json"))[-1:]:
+            found = {"deployment": folder.name, "path": str(path)}
+            try:
+                read = json.loads(read_text(str(path)))
+                for cost in [one["cost"] for one in read["searches"] if one.get("cost")][:1]:
+                    text = list(map(str, cost["text"]))
+                    yield {**found, **cost, "measured": str(read["created"]), "text": text}
+            except (ApiaryError, AttributeError, LookupError, TypeError, ValueError):
+                yield {**found, "text": ["its result cannot be read"]}
 
 
 def load_host(host: FleetHost, artifacts: Path | None, now: datetime) -> HostInput:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -22,7 +23,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.report.types
     HostReport,
     HostState,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import age_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import age_text, natural
 
 from apiary.app.inert import inline, policy, template
 from apiary.fleet.report.summary import STATE_NAMES, outcome_text
@@ -73,52 +74,25 @@ def _template() -> jinja2.Template:
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
     """Return what is left of each name without the words that all begin with: gpu-001 is 001."""
-    first, last = (min(names), max(names)) if len(names) > 1 else ("", "")
-    pairs = enumerate(zip(first, last, strict=False))
-    same = next((at for at, (one, other) in pairs if one != other), 0)
-    common = first[:same]
+    common = os.path.commonprefix(list(names)) if len(names) > 1 else ""  # noqa: RUF071 - by letters
     # Not within a word or number: 00 of 001 belongs to it.
     cut = max((found.end() for found in re.finditer(r"[-_.]", common)), default=0)
     return {name: name[cut:] or name for name in names}
 
 
-def odd_text(host: HostReport) -> str:
-    """Return in which facts a host is not as its peers."""
-    return "; ".join(
-        f"{item.fact} {item.value}, {item.hosts} peers have {item.usual}" for item in host.odd
-    )
-
-
 def _rows(hosts: Sequence[HostReport]) -> list[dict[str, Any]]:
     """Return the table's rows: a host each, but one for all that are odd alike and else right."""
-    rows: list[dict[str, Any]] = []
-    alike: dict[str, dict[str, Any]] = {}
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for host in hosts:
-        odd = odd_text(host)
-        if host.state == "ok" and not odd:
-            continue
-        row = {
-            "hosts": [host.host],
-            "racks": {host.place.rack or ""},
-            "state": host.state,
-            "why": odd if host.state == "ok" else "; ".join(filter(None, (host.why, odd))),
-        }
-        if host.state == "ok" and odd in alike:
-            alike[odd]["hosts"].append(host.host)
-            alike[odd]["racks"] |= row["racks"]
-            continue
-        if host.state == "ok":
-            alike[odd] = row
-        rows.append(row)
-    return rows
-
-
-def natural(text: str) -> tuple[tuple[bool, int, str], ...]:
-    """Return what sorts r2 before r10."""
-    return tuple(
-        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
-        for part in re.split(r"([0-9]+)", text)
-    )
+        facts = (f"{one.fact} {one.value}, {one.hosts} peers have {one.usual}" for one in host.odd)
+        odd, right = "; ".join(facts), host.state == "ok"
+        if odd or not right:
+            why = odd if right else "; ".join(filter(None, (host.why, odd)))
+            new: dict[str, Any] = {"hosts": [], "racks": set(), "state": host.state, "why": why}
+            row = rows.setdefault((odd, "") if right else ("", host.host), new)
+            row["hosts"].append(host.host)
+            row["racks"].add(host.place.rack or "")
+    return list(rows.values())
 
 
 def _sites(hosts: Sequence[HostReport]) -> list[dict[str, Any]]:

@@ -42,6 +42,8 @@ def _parts(report: FleetReport) -> Iterator[RenderableType]:
     yield Text.assemble(verdict, f": {hosts}: {counts_text(report)}")
     if report.rollout:
         yield Text(outcome_text(report.rollout))
+    for one in report.costs:
+        yield Text(f"{one['deployment']}: {'; '.join(one['text'])} ({one['path']})")
     listed = [host for host in report.hosts if host.state != "ok" or host.odd]
     if listed:
         yield Text()
