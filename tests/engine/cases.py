@@ -30,6 +30,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Ap
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import groups
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import weights_bytes
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import argument
 
 from engine.environment import ROOT
 from engine.models import Model
@@ -245,7 +246,8 @@ def measured(
                 _deployment(model, version, layout, Limits()),
             )
             if not case.refused:
-                loaded = as_loaded(model.architecture, known, gpu, case.env)
+                mode = argument(case.argv, "--mm-encoder-tp-mode")
+                loaded = as_loaded(model.architecture, known, gpu, case.env, mode)
                 memory = _memory(loaded, layout)
                 yield dataclasses.replace(case, memory=memory)
                 break

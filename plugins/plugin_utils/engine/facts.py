@@ -214,24 +214,31 @@ def _state_blocks(
 
 
 def as_loaded(
-    architecture: Architecture, version: str, gpu: str | None, env: Mapping[str, str]
+    architecture: Architecture,
+    version: str,
+    gpu: str | None,
+    env: Mapping[str, str],
+    encoder_mode: str | None = None,
 ) -> Architecture:
     """Return the model as this engine holds it: with experts padded to what its kernels take.
 
-    ``version`` is a known one. Without a GPU nothing is known of its kernels.
+    ``version`` is a known one. Without a GPU nothing is known of its kernels. ``encoder_mode`` is
+    what --mm-encoder-tp-mode says; with `data` each GPU has the towers whole.
     """
-    if not gpu or architecture.details is None:
-        return architecture
+    details = {**(architecture.details or {})}
+    if encoder_mode == "data" and architecture.vision:
+        details["vision_sharding"] = "replicated"
     known: dict[str, Fact] = {
         **model_facts(architecture, version),
-        "gfx": gpu_facts(gpu).gfx,
+        "gfx": gpu_facts(gpu).gfx if gpu else None,
         **{f"env {name}": value for name, value in env.items()},
     }
-    for entry in knowledge("vllm/kernels.yml")["expert_steps"]:
+    for entry in knowledge("vllm/kernels.yml")["expert_steps"] if gpu and details else ():
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
-            details = {**architecture.details, "expert_steps": entry["steps"]}
-            return dataclasses.replace(architecture, details=details)
-    return architecture
+            details["expert_steps"] = entry["steps"]
+            break
+    same = details == (architecture.details or {})
+    return architecture if same else dataclasses.replace(architecture, details=details)
 
 
 _STACK = ("aiter", "rocm")

@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..deployment import Layout
 from ..documents import knowledge
 from ..model.modules import modules
@@ -41,11 +39,6 @@ def _kv_heads_split(architecture: Architecture, size: int) -> bool | None:
     return kv_heads % size == 0 or size % kv_heads == 0
 
 
-def _scheme(architecture: Architecture) -> dict[str, Any] | None:
-    scheme: dict[str, Any] | None = (architecture.details or {}).get("quantization")
-    return scheme
-
-
 def _unit(architecture: Architecture, kind: str) -> tuple[int, str] | None:
     """Return what a split must be a multiple of, and whether that is a block or a group.
 
@@ -54,7 +47,7 @@ def _unit(architecture: Architecture, kind: str) -> tuple[int, str] | None:
     kinds = modules(architecture)
     if kinds is None:
         return None
-    scheme = _scheme(architecture)
+    scheme = (architecture.details or {}).get("quantization")
     module = next((item for item in kinds if item.kind == kind), None)
     if scheme is None or module is None or scheme["method"] == "mxfp4":
         return 1, ""
@@ -156,7 +149,7 @@ def _vision_split(architecture: Architecture, size: int) -> dict[str, Fact]:
     width = next((item for item in widths if isinstance(item, int)), None)
     if width is None:
         return {"vision": True}
-    scheme = _scheme(architecture) or {}
+    scheme = architecture.details.get("quantization") or {}
     ignored = any(
         part in pattern for pattern in scheme.get("ignore", ()) for part in names["parts"]
     )

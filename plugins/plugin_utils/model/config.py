@@ -134,12 +134,12 @@ def _classes(config: Mapping[str, Any], first: Any) -> dict[str, Any]:
 
 def _formula_sizes(keys: Reader, result: Architecture) -> dict[str, Any]:
     """Return the towers' parameters and the modules that formulas state, if all are known."""
-    towers_size = towers.parameters(keys, result)
+    sizes = towers.parameters(keys, result)
     extras = extra_modules(keys, result)
-    if towers_size is None or extras is None or keys.wrong_keys - _BESIDE_WEIGHTS:
+    if sizes is None or extras is None or keys.wrong_keys - _BESIDE_WEIGHTS:
         return {}  # a shape cannot be read, so no module's parameters are sure
     sharding = keys.family.get("tower_sharding")
-    return {"vision_parameters": towers_size, "vision_sharding": sharding, **extras}
+    return {**sizes, "vision_sharding": sharding, **extras}
 
 
 def _unknown_parts(result: Architecture) -> str:
@@ -174,10 +174,10 @@ def _described(keys: Reader, model_type: str) -> Architecture:
         "dtype": keys.words("dtype") or keys.words("torch_dtype"),
         "quantization": quantized,
         "rope_scaling": rope_scaling(keys),
-        "audio": towers.hears(keys),
+        "audio": any(map(keys.has, towers.AUDIO)) or None,
         "activation": next(filter(None, map(keys.words, _ACTIVATIONS)), None),
     }
-    count = found.count
+    count, tower = found.count, keys.mapping("vision_config")
     unreadable = keys.wrong_keys & DECISIVE
     size = head_dim(keys, hidden, heads, latent) if attends else None
     return Architecture(
@@ -195,7 +195,7 @@ def _described(keys: Reader, model_type: str) -> Architecture:
         vocab_size=keys.integer("vocab_size", needed=True),
         max_context=max_context(keys),
         quantization=quantized["method"] if quantized else None,
-        vision=towers.vision(keys),
+        vision=dict(tower) if tower is not None else None,
         details={key: value for key, value in details.items() if value is not None},
     )
 

@@ -26,10 +26,11 @@ class Module:
     """One kind of module over all its ``layers``: ``parameters`` in total, and where they go.
 
     ``names`` are its checkpoint paths with `*` for the layer, as quantization ignore lists write
-    them; () for what is never quantized. Sharding: vocabulary, tensor and experts are 1/TP a GPU,
-    kv_heads at least one of ``parts`` heads a GPU, groups likewise (Mamba 2), replicated a full
-    copy on each. ``active`` is False for what no text token passes through: lookup tables and
-    experts that are not for text. No layer before ``first`` has the module.
+    them; () for what is never quantized. Sharding: vocabulary, tensor and experts are 1/TP a GPU
+    (tensor but for ``parts`` parameters, which each GPU has), kv_heads at least one of ``parts``
+    heads a GPU, groups likewise (Mamba 2), replicated a full copy on each. ``active`` is False for
+    what no text token passes through: lookup tables and experts that are not for text. No layer
+    before ``first`` has the module.
     """
 
     kind: str
@@ -73,7 +74,8 @@ def _all(architecture: Architecture) -> Iterator[Module]:
     for entry in details["formula_modules"]:
         yield Module(**{**entry, "names": tuple(entry["names"])})
     sharding: Sharding = details.get("vision_sharding") or "tensor"
-    yield Module("vision", sharding, details["vision_parameters"], active=False)
+    own = details.get("vision_whole")
+    yield Module("vision", sharding, details["vision_parameters"], parts=own, active=False)
 
 
 def _stated(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,27 +19,16 @@ from .types import Architecture
 # Sections of a config.json that describe a tower.
 _SECTIONS = ("vision_config", "audio_config", "vision_cfg", "sound_config", "vit_config")
 # Of these one says that a model takes recordings; the last is Whisper's, which has no section.
-_AUDIO = ("audio_config", "sound_config", "audio_processor", "num_mel_bins")
+AUDIO = ("audio_config", "sound_config", "audio_processor", "num_mel_bins")
 
 
-def vision(keys: Reader) -> dict[str, Any] | None:
-    """Return what the config says of its vision tower, as it stands there; None without one."""
-    tower = keys.mapping("vision_config")
-    return None if tower is None else dict(tower)
-
-
-def hears(keys: Reader) -> bool | None:
-    """Return True for a model that takes recordings, else None."""
-    return any(keys.has(name) for name in _AUDIO) or None
-
-
-def parameters(keys: Reader, architecture: Architecture) -> int | None:
-    """Return the parameters of all towers and projectors, 0 without one.
+def parameters(keys: Reader, architecture: Architecture) -> dict[str, int] | None:
+    """Return the parameters of all towers and projectors, and what of them is never split.
 
     None, with a finding, if one is not known or a dimension of it is missing.
     """
     known = keys.family.get("towers", {})
-    total: int | None = 0
+    total: Counter[str] | None = Counter(vision_parameters=0)
     found = False
     for section in dict.fromkeys((*known, *_SECTIONS)):
         given = keys.mapping(section)
@@ -60,7 +50,7 @@ def parameters(keys: Reader, architecture: Architecture) -> int | None:
 
 def _parameters(
     keys: Reader, tower: str | Mapping[str, str] | None, section: str, architecture: Architecture
-) -> int | None:
+) -> Counter[str] | None:
     towers = knowledge("models/towers.yml")["towers"]
     kind = section.partition("_")[0]
     if isinstance(tower, Mapping):  # one wrapper may hold several kinds of tower
@@ -87,9 +77,11 @@ def _parameters(
 
     try:
         value = scoped(facts.get("let", {}), number)
-        return sum(evaluate(formula, value) for formula in facts["terms"].values())
+        sizes = {term: evaluate(formula, value) for term, formula in facts["terms"].items()}
     except UnknownError:
         return None
+    whole = sum(sizes[term] for term in facts.get("whole", ()))
+    return Counter(vision_parameters=sum(sizes.values()), vision_whole=whole)
 
 
 def extra_modules(keys: Reader, architecture: Architecture) -> dict[str, Any] | None:

@@ -76,6 +76,8 @@ def share(module: Module, architecture: Architecture, split: Split) -> float:
         # vLLM copies groups so that each GPU has those of its heads.
         groups = module.parts if module.parts % size == 0 else size
         return groups / size / module.parts
+    if module.sharding == "tensor" and module.parts:
+        return 1.0 / size + module.parts / module.parameters * (1 - 1 / size)
     if module.sharding == "experts" and architecture.experts:
         ranks = size * split.data
         if split.whole_experts:

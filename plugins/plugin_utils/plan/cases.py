@@ -87,14 +87,13 @@ def judge(
     more = list(_other_model(reviewed.command.model, deployment, where))
     vram = gpu_facts(gpu_model).memory.gib
     engines = Engines(rebuilt, architecture, gpu_model, vram << 30 if vram else None)
-    quantization = next(
-        (item for item in reviewed.command.flags if _is_quantization(item.name)), None
-    )
+    flags = {item.name: item.values[-1] for item in reviewed.command.flags if item.values}
     needs = engines.memory(
         rebuilt.decided,
-        quantization.values[-1] if quantization and quantization.values else None,
+        flags.get("--quantization", flags.get("-q")),
         reviewed.rules_of,
         {name: text for name, (text, _line) in reviewed.command.env.items()},
+        encoder_mode=flags.get("--mm-encoder-tp-mode"),
     )
     more += [
         item.about(where).reworded(remedy=spoken(item.remedy))
@@ -102,10 +101,6 @@ def judge(
         if item.severity == "error"
     ]
     return dataclasses.replace(reviewed, findings=(*more, *reviewed.findings))
-
-
-def _is_quantization(name: str) -> bool:
-    return name in ("--quantization", "-q")
 
 
 def _other_model(model: str | None, deployment: Deployment, where: str) -> Iterator[Finding]:

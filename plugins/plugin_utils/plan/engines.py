@@ -107,7 +107,8 @@ class Engines:
     ) -> Memory:
         """Return what engines of a layout take up with a recipe's flags and variables."""
         method = argument(recipe.argv, "--quantization")
-        return self.memory(layout, method, recipe.rules_of, recipe.env, sequence_tokens)
+        mode = argument(recipe.argv, "--mm-encoder-tp-mode")
+        return self.memory(layout, method, recipe.rules_of, recipe.env, sequence_tokens, mode)
 
     def memory(
         self,
@@ -116,9 +117,10 @@ class Engines:
         version: str,
         env: Mapping[str, str],
         sequence_tokens: int | None = None,
+        encoder_mode: str | None = None,
     ) -> Memory:
         """Return what engines of a layout take up; ``method`` quantizes the weights on loading."""
-        loaded = as_loaded(self.architecture, version, self.gpu_model, env)
+        loaded = as_loaded(self.architecture, version, self.gpu_model, env, encoder_mode)
         loaded = quantized_online(loaded, method) if method else loaded
         return memory(loaded, layout, self.limits, self.vram_bytes, sequence_tokens)
 

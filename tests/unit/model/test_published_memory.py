@@ -38,6 +38,26 @@ def test_weights_are_those_of_vllms_tensors(name, held):
     assert weights_bytes(loaded, Layout(8, 1, False)) == pytest.approx(held, rel=0.01)
 
 
+# Towers: what vLLM leaves whole of one that it splits, and all of one whose images it splits.
+@pytest.mark.parametrize(
+    ("name", "size", "mode", "held"),
+    [
+        ("deepseek-ai/DeepSeek-OCR", 2, None, 3_782_279_680),
+        ("internlm/Intern-S1", 8, None, 63_721_502_080),
+        ("OpenGVLab/InternVL3_5-8B", 8, "data", 2_723_389_440),
+        ("zai-org/GLM-4.5V", 8, "data", 30_784_512_512),
+    ],
+)
+def test_towers_are_split_as_vllm_splits_them(name, size, mode, held):
+    loaded = as_loaded(read(name), "0.33.0", "MI325X", AITER, mode)
+    assert weights_bytes(loaded, Layout(size, 1, False)) == pytest.approx(held, rel=0.002)
+
+
+def test_only_a_model_with_a_tower_is_changed_by_how_towers_are_split():
+    model = read("MiniMaxAI/MiniMax-M2.5")
+    assert as_loaded(model, "0.33.0", None, {}, "data") is model
+
+
 @pytest.mark.parametrize(
     ("name", "held"),
     [
