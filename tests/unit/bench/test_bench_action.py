@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.load import run as bench_run
 from ansible_collections.apiary.instinct.plugins.modules import bench_level
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench, Price
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     dumps,
     from_document,
@@ -54,11 +54,13 @@ gpu_hosts:
     gpu-001:
       ansible_connection: local
       apiary_address: 127.0.0.1
+      apiary_gpu_hour_price: 2.5 EUR
 """
 WRONG = {
     "BENCH-UNREACHABLE": {"urls": ["http://127.0.0.1:1"], "dest": "none"},
     "BENCH-WORKLOAD": {"workload": "many"},
     "BENCH-CPUS": {"client_cpus": "all"},
+    "BENCH-PRICE": {"gpu_hour_price": "2.1 and 3.4"},
     "BENCH-URL": {"urls": ["http://user:sk-planted-4711@127.0.0.1:1"], "dest": "none"},
     "BENCH-ASKED": {"requested": {"phases": ["open"], "request_rate": [float("inf")]}},
     "BENCH-OTHER": {"plans": ["plan.json"], "tokenizer": "/srv/models/x", "gpus": 4},
@@ -184,6 +186,8 @@ def test_the_playbook_measures_what_the_plans_say(played):
     assert bench.target.metrics == (f"{bench.target.urls[0]}/metrics",)
     assert bench.target.gpus == 4
     assert bench.environment["hosts"] == ["gpu-001"]
+    assert len(bench.environment["gpu_addresses"]) == 4
+    assert bench.price == Price(2.5, "EUR")
     assert "BENCH-SAME-HOST" in played.reported
     assert path.with_name("raw").is_dir()
 

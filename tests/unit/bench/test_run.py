@@ -287,10 +287,13 @@ def test_gpus_are_read_from_an_exporter(engine):
         'amd_gpu_clock{gpu_id="1",hostname="gpu-001",clock_index="1"} 1900\n'
         "amd_gpu_clock{} what\n"
     )
+    engine.pages["/more"] = 'amd_gpu_package_power{gpu_id="1",hostname="gpu-002"} 500\n'
     names = {"power_w": ["gpu_package_power"], "clock_mhz": ["gpu_clock"], "key": ["gpu_id"]}
-    assert bench_scrape.exported(f"{engine.url}/gpus", names, 5) == [
-        {"key": "gpu-001/1", "power_w": 600.0, "clock_mhz": 1900.0},
-    ]
+    first = {"key": "gpu-001/1", "power_w": 600.0, "clock_mhz": 1900.0}
+    second = {"key": "gpu-002/1", "power_w": 500.0, "clock_mhz": None}
+    assert bench_scrape.exported(f"{engine.url}/gpus", names, 5) == [first]
+    both = f"{engine.url}/gpus,{engine.url}/more"
+    assert bench_scrape.exported(both, names, 5) == [first, second]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "http://127.0.0.1:99999/x"])

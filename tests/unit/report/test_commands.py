@@ -236,6 +236,32 @@ def test_compare_needs_two_sides(files, capsys, words):
     assert main(words) == 2
 
 
+def test_a_price_is_shown_wherever_a_rate_is(files, capsys, golden):
+    price = ["--gpu-hour-price", "2.10 EUR"]
+    assert main(["report", "dp2.json", *price]) == 0
+    assert main(["compare", "tp8.json", "--with", "dp2.json", *price]) == 0
+    assert main(["capacity", "dp2.json", "--rate", "100", *price]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    golden("report/cost.txt", "\n".join(one for one in lines if "EUR" in one) + "\n")
+
+    assert main(["compare", "tp8.json", "--with", "dp2.json", *price, "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    jsonschema.validate(compared, schema("comparison"))
+    assert [one["what"][:3] for one in compared["costs"]] == ["EUR"] * 3 + ["J p"] * 3
+    assert main(["capacity", "dp2.json", "--rate", "100", *price, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cost"]["price"]["gpu_hour"] == 2.1
+    assert main(["report", "dp2.json", "tp8.json", *price, "--json"]) == 0
+    reported = json.loads(capsys.readouterr().out)
+    jsonschema.validate(reported, schema("report"))
+    costs = [one["searches"][0]["cost"] for one in reported["configurations"]]
+    assert costs[0]["money"]["request"]["mean"] < costs[1]["money"]["request"]["mean"]
+
+
+def test_what_is_no_price_is_one_error(files, capsys):
+    assert main(["report", "dp2.json", "--gpu-hour-price", "-1", "--json"]) != 0
+    assert findings(capsys) == ["BENCH-PRICE"]
+
+
 def test_capacity_shows_its_arithmetic(files, capsys, golden):
     assert main(["capacity", "dp2.json", "--rate", "100", "--spare", "2"]) == 0
     golden("report/capacity.txt", capsys.readouterr().out)
