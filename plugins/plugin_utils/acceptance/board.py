@@ -194,7 +194,8 @@ def firmware(evidence: Evidence) -> Iterator[Check]:
     parts = []
     for name, versions in sorted(mixed.items()):
         ordered = sorted(versions.items(), key=lambda one: (-len(one[1]), one[0]))
-        each = [f"{version} on {_few(sorted(bdfs))}" for version, bdfs in ordered]
+        places = (bdfs[0] if len(bdfs) == 1 else f"{len(bdfs)} GPUs" for _version, bdfs in ordered)
+        each = [f"{one[0]} on {place}" for one, place in zip(ordered, places, strict=True)]
         parts.append(f"{name}: {', '.join(each)}")
     yield Check(
         "ACCEPT-FIRMWARE",
@@ -204,10 +205,6 @@ def firmware(evidence: Evidence) -> Iterator[Check]:
         "the same firmware on all GPUs of the host",
         source=None,
     )
-
-
-def _few(bdfs: list[str]) -> str:
-    return bdfs[0] if len(bdfs) == 1 else f"{len(bdfs)} GPUs"
 
 
 def versions(evidence: Evidence, wanted: Mapping[str, str]) -> Iterator[Check]:

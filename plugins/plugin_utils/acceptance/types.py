@@ -68,8 +68,11 @@ class Acceptance:
         told = ", ".join(f"{counts[state]} {name}" for state, name in _COUNTED if counts[state])
         verdict = "accepted" if self.accepted else "not accepted"
         lines = [f"{self.host}: {verdict}: {len(self.checks)} checks: {told}"]
-        for one in self.checks:
-            if one.code in CODES.values():
+        ran = [one for one in self.checks if one.code in CODES.values()]
+        if missing := [one.subject.partition(": ")[2] for one in ran if one.state == "skip"]:
+            lines.append(f"not installed: {', '.join(missing)} (rocm_burn_in: what AMD packages)")
+        for one in ran:
+            if one.state != "skip":
                 lines.append(f"{one.state}: {one.subject}: {one.found} ({one.expected})")
         return (*lines, *(line for one in self.findings for line in str(one).splitlines()))
 
