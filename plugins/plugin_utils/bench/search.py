@@ -217,8 +217,7 @@ class Search:
 
 def conclude(levels: Sequence[Level], workload: str, by: By) -> SearchResult:
     """Return what the levels of all engine runs say; ``best`` is the median of the engine runs."""
-    edges = _edges(levels, workload, by)
-    best = _median(edges)
+    edges, best = _edges(levels, workload, by)
     above = [at.fails for at in edges if at.fails is not None and at.fails > best]
     fails = min(above, default=None)
     groups = by_size(levels, workload, by)
@@ -243,8 +242,8 @@ def at_edge(
     run it is over the repeats at the edge, and wide enough for where the edge may be: from the last
     size that kept the limits every time to the first above that never did.
     """
-    edges = _edges(levels, workload, by)
-    rows, best = _at_edges(levels, workload, by, figure), _median(edges)
+    edges, best = _edges(levels, workload, by)
+    rows = _at_edges(levels, workload, by, figure)
     if not rows or not best:
         return None
     if len(edges) > 1:
@@ -252,12 +251,10 @@ def at_edge(
     return _widened(interval(rows[0]), by_size(levels, workload, by), best, figure)
 
 
-def _edges(levels: Sequence[Level], workload: str, by: By) -> list[Edge]:
-    return [edge(own, workload, by) for own in by_engine_run(levels).values()]
-
-
-def _median(edges: Sequence[Edge]) -> float:
-    return median_low([at.best or 0.0 for at in edges]) if edges else 0.0
+def _edges(levels: Sequence[Level], workload: str, by: By) -> tuple[list[Edge], float]:
+    """Return the edge of each engine run, and the median of them; 0 where most kept no limit."""
+    edges = [edge(own, workload, by) for own in by_engine_run(levels).values()]
+    return edges, median_low([at.best or 0.0 for at in edges]) if edges else 0.0
 
 
 def _at_edges(levels: Sequence[Level], workload: str, by: By, figure: Figure) -> list[list[float]]:

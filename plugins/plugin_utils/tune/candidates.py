@@ -311,9 +311,8 @@ def _kv_read(plan: Plan, workload: Workload) -> float | None:
 def _experts(model: Architecture, engine: Layout) -> dict[str, float | None]:
     if not model.experts:
         return {}
-    if engine.expert_parallel:
-        return {"experts_per_gpu": math.ceil(model.experts / engine.gpus)}
-    return {"experts_per_gpu": model.experts}
+    shares = engine.gpus if engine.expert_parallel else 1
+    return {"experts_per_gpu": math.ceil(model.experts / shares)}
 
 
 def _reduces(plan: Plan, topology: Topology) -> Iterator[tuple[str, float | None]]:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 
 from ..bench.comparison.compare import compare_values
 from ..bench.comparison.statistics import interval, mean
@@ -129,11 +128,12 @@ def choose(state: Tune) -> Choice:
         return Choice(None, "nothing measured", "no configuration could be measured to the end")
     if both is None:
         return _alone(state, names[0])
-    comparisons = tuple(_comparisons(state, names, both[1]))
+    others = (name for name in names if name != both[1])
+    comparisons = tuple(compared(state, "final", name, both[1]) for name in others)
     first = next(one for one in comparisons if one.candidate == both[0])
     repeat = confirmed = None
     if any(one.kind == "confirm" and one.ended for one in state.rounds):
-        if _repeated(state, both):
+        if min(len(scores.decided(state, "confirm", name)) for name in both) > 1:
             repeat = compared(state, "confirm", *both)
             confirmed = repeat.verdict == first.verdict
         elif first.verdict == "better":
@@ -142,9 +142,11 @@ def choose(state: Tune) -> Choice:
     standing = current is not None and current.id == both[1]
     # Without a current configuration something has to serve: the faster one, whatever its lead.
     chosen = both[0] if better or not standing else both[1]
+    worse = standing and first.verdict == "worse"
+    kept: Verdict = "current is best" if worse else "no difference found"
     made = Choice(
         candidate=chosen,
-        verdict="better" if better else _standing(first, standing=standing),
+        verdict="better" if better else kept,
         reason="",
         score=_interval(state, chosen),
         current=_interval(state, current.id) if current and current.id in names else None,
@@ -155,11 +157,6 @@ def choose(state: Tune) -> Choice:
     return dataclasses.replace(made, reason=_reason(state, made, both))
 
 
-def _repeated(state: Tune, both: tuple[str, str]) -> bool:
-    """Return whether the repeat measured both of a pair often enough to compare them."""
-    return min(len(scores.decided(state, "confirm", name)) for name in both) > 1
-
-
 def _beaten(state: Tune, current: str, other: str) -> bool:
     """Return whether a finalist is surely faster than all that the current one ever measured."""
     kinds: tuple[Kind, ...] = ("short", "longer", "final", "confirm")
@@ -168,12 +165,6 @@ def _beaten(state: Tune, current: str, other: str) -> bool:
     return ours is not None and all(
         ours.mean > one.mean and not scores.meets(ours, one) for one in known
     )
-
-
-def _standing(first: Compared, standing: bool) -> Verdict:
-    if first.verdict == "worse" and standing:
-        return "current is best"
-    return "no difference found"
 
 
 def _alone(state: Tune, name: str) -> Choice:
@@ -188,12 +179,6 @@ def _alone(state: Tune, name: str) -> Choice:
         _interval(state, name),
         _interval(state, name) if is_current else None,
     )
-
-
-def _comparisons(state: Tune, names: tuple[str, ...], against: str) -> Iterator[Compared]:
-    for name in names:
-        if name != against:
-            yield compared(state, "final", name, against)
 
 
 def _interval(state: Tune, name: str) -> Interval | None:

@@ -120,6 +120,7 @@ def _end(state: Tune, current: Round) -> Tune:
     kept, dropped = scores.keep(alive, share)
     gone = [Dropped(name, reason) for name, reason in reasons.items() if reason is not None]
     spent = _spent(state)
+    scored = {one.candidate for one in state.trials if scores.ended(one, "measured")}
     unmeasured = [name for name in current.candidates if found[name] is None and not reasons[name]]
     state = dataclasses.replace(
         state,
@@ -128,7 +129,7 @@ def _end(state: Tune, current: Round) -> Tune:
             *(
                 NotTried(one.label, spent or "not measured", one.changes)
                 for one in map(state.candidate, unmeasured)
-                if not _any_score(state, one.id)
+                if one.id not in scored
             ),
         ),
     )
@@ -148,10 +149,6 @@ def _whole(state: Tune, current: Round) -> str | None:
     """Return the host on which a round lacks nothing."""
     used = (one.name for one in state.hosts if one.used)
     return next((name for name in used if not missing(state, current, name)), None)
-
-
-def _any_score(state: Tune, name: str) -> bool:
-    return any(one.candidate == name and scores.ended(one, "measured") for one in state.trials)
 
 
 def _end_alike(state: Tune, current: Round) -> Tune:

@@ -110,8 +110,8 @@ def doubted(state: Tune, directory: Path) -> Tune:
             benches.append(from_document(Bench, json.loads(read_text(str(path))), str(path)))
             if one.kind in ("final", "confirm"):
                 runs.setdefault(one.candidate, []).append(benches[-1])
-    by = state.requested.search_by
-    costs = {name: cost for name, own in runs.items() if (cost := cost_of(own, by)) is not None}
+    found = ((name, cost_of(own, state.requested.search_by)) for name, own in runs.items())
+    costs = {name: cost for name, cost in found if cost is not None}
     notes = compare.doubt(state.requested.deployment.name, compare.unproven(benches))
     findings = tuple(dict.fromkeys((*state.findings, *notes)))
     return dataclasses.replace(state, findings=findings, costs=costs)

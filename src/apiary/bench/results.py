@@ -56,15 +56,10 @@ class ManyWith(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Say --with before each name that follows one."""
-        texts: list[str] = []
-        within = False
+        texts, within = list[str](), False
         for word in args:
-            if word == "--with":
-                within = True
-            elif word.startswith("-") and word != "-":
-                within = False
-                texts.append(word)
-            else:
+            within = word == "--with" or (within and (word == "-" or not word.startswith("-")))
+            if word != "--with":
                 texts += ["--with", word] if within else [word]
         return super().parse_args(ctx, texts)
 
@@ -124,9 +119,9 @@ def compare_command(
 
 
 def _regression(a: Sequence[Bench], b: Sequence[Bench], allow_first: bool) -> Comparison:
-    result = regression(a, b)
-    notes = tuple(_of_regression(result, b[0].name, allow_first))
-    return replace(result, findings=(*result.findings, *notes))
+    found = regression(a, b)
+    notes = _of_regression(found, b[0].name, allow_first)
+    return replace(found, findings=(*found.findings, *notes))
 
 
 def _of_regression(found: Comparison, name: str, allow_first: bool) -> Iterator[Finding]:

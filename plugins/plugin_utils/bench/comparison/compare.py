@@ -164,16 +164,14 @@ def by_level(a: Sequence[Bench], b: Sequence[Bench]) -> tuple[Verdict, ...]:
     rows: list[tuple[str, Sequence[float], Sequence[float], bool]] = []
     for by in _BYS:
         for size in _common(a, b, by):
-            figures: list[tuple[str, Figure, bool]] = [("request rate", rate_of, False)]
-            figures = figures if by == "concurrency" else []
+            figures: dict[str, Figure] = {"request rate": rate_of} if by == "concurrency" else {}
             for limit in a[0].requested.slo:
-                name = f"{limit.metric} {limit.percentile}"
-                figures.append((name, partial(_of_limit, limit), True))
-            for name, figure, less in figures:
+                figures[f"{limit.metric} {limit.percentile}"] = partial(_of_limit, limit)
+            for name, figure in figures.items():
                 first, second = (_engine_runs(side, by, size, figure) for side in (a, b))
                 # A ratio needs figures above zero; a mock may answer within its clock's step.
                 if first and second and min(*first, *second) > 0:
-                    rows.append((_at(name, by, size), first, second, less))
+                    rows.append((_at(name, by, size), first, second, figure is not rate_of))
     alpha = 1 - knowledge("bench/protocol.yml")["compare"]["confidence"]
     sure = 1 - alpha / max(1, len(rows) + len(others))
     return (

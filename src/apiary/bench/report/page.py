@@ -122,11 +122,8 @@ def _sure(rate: Interval | None) -> str:
 
 
 def _size(one: Configuration) -> str:
-    parts = []
-    if one.gpus:
-        parts.append(f"{one.gpus} GPU{'s' if one.gpus > 1 else ''}")
-    if one.hosts:
-        parts.append(f"{one.hosts} host{'s' if one.hosts > 1 else ''}")
+    counts = ((one.gpus, "GPU"), (one.hosts, "host"))
+    parts = [f"{many} {what}{'s' * (many > 1)}" for many, what in counts if many]
     gpu = one.benches[0].environment.get("gpu")
     return str(gpu) if gpu else ", ".join(parts)
 
