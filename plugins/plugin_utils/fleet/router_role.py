@@ -49,8 +49,9 @@ _TLS_BUNDLE = "tls_bundle"
 _GIB = 1 << 30
 _RENAMED = {"name_replica": "name_replica_enabled", "active_routers": "active"}
 _FIELDS = (
-    *("listen", "first_port", "ports", "affinity", "queueing", "limits", "timeouts", "health"),
-    *("paths", "admin_listen", "admin_port", "connections", "threads", "log", "allow_removed"),
+    *("listen", "first_port", "ports", "shared_port", "affinity", "queueing", "limits"),
+    *("timeouts", "health", "paths", "admin_listen", "admin_port", "connections", "threads"),
+    *("log", "allow_removed"),
     *_RENAMED,
 )
 

@@ -44,7 +44,7 @@ def render_router(router: Router) -> tuple[RenderedFile, ...]:
     paths = sorted({*facts["paths"]["exact"], *router.settings.paths})
     return (
         RenderedFile(CONFIGURATION, "0644", _configuration(router)),
-        RenderedFile(f"{DIRECTORY}/replica.lua", "0644", _chooser(router.settings)),
+        RenderedFile(f"{DIRECTORY}/replica.lua", "0644", _chooser(router)),
         RenderedFile(f"{DIRECTORY}/paths.lst", "0644", _lines(paths)),
         RenderedFile(
             f"{DIRECTORY}/keys.map", "0640", _lines(f"{key.sha256} {key.name}" for key in keys)
@@ -84,13 +84,15 @@ def _templates() -> jinja2.Environment:
         "host": _host,
         "milliseconds": lambda seconds: f"{round(seconds * 1000)}ms",
         "body": _body,
+        "body_bytes": _body_bytes,
         "answer": lambda entry, settings: f"status {entry['status']} {_body(entry, settings)}",
     }
     return environment
 
 
-def _chooser(settings: RouterSettings) -> str:
-    affinity, facts = settings.affinity, knowledge("router.yml")
+def _chooser(router: Router) -> str:
+    affinity, facts = router.settings.affinity, knowledge("router.yml")
+    pools = router.pools if router.settings.shared_port else ()
     return (
         _templates()
         .get_template("haproxy.lua.j2")
@@ -102,8 +104,10 @@ def _chooser(settings: RouterSettings) -> str:
             fields=[key[len("json:") :] for key in affinity.keys if key.startswith("json:")],
             prompt="prompt" in affinity.keys,
             overload=facts["overload"],
-            within=settings.queueing.within_slo,
-            ttft=settings.queueing.ttft_seconds,
+            within=router.settings.queueing.within_slo,
+            ttft=router.settings.queueing.ttft_seconds,
+            models=[(name, pool.deployment) for pool in pools for name in pool.names],
+            routing=facts["models"],
             **facts["sessions"],
         )
     )
@@ -127,7 +131,6 @@ def _configuration(router: Router) -> str:
             session=SESSION,
             authority=AUTHORITY,
             tls=tls,
-            body_bytes=lambda pool: _body_bytes(pool, settings),
             buffer=buffer_bytes(router),
             per_source=per_source(settings),
             limited=any(key.requests_per_minute for key in settings.keys),
@@ -138,7 +141,7 @@ def _configuration(router: Router) -> str:
                 settings.version, facts["versions"]["idle_close_on_response"]["since"]
             ),
             session_rules=tuple(_session_rules(settings)),
-            log_format=lambda pool: _log_format(pool, settings.tracing is not None),
+            log_format=lambda name: _log_format(name, settings.tracing is not None),
             tracing=settings.tracing,
             traceparent=knowledge("tracing.yml")["traceparent"],
             lots=SAMPLING,
@@ -182,7 +185,7 @@ def _body(entry: Mapping[str, Any], settings: RouterSettings) -> str:
     rendered = {
         "message": entry["message"],
         "type": entry["type"],
-        "param": None,
+        "param": entry.get("param"),
         "code": entry["code"],
     }
     text = f"content-type application/json string '{json.dumps({'error': rendered})}'"
@@ -219,13 +222,13 @@ def _session_rules(settings: RouterSettings) -> Iterator[str]:
             yield f"set-var(txn.session) {source} if {unless} {{ {source} -m reg . }}"
 
 
-def _log_format(pool: Pool, traced: bool) -> str:
+def _log_format(deployment: str, traced: bool) -> str:
     """Return a line of JSON: nothing of what was asked or answered, and no key but its name."""
     log = knowledge("router.yml")["log"]
     fields = log["texts"] | (log["traced"] if traced else {})
     texts = "".join(f'"{name}":"{value}",' for name, value in fields.items())
     numbers = ",".join(f'"{name}":{value}' for name, value in log["numbers"].items())
-    return f'{{"time":%Ts.%ms,"deployment":"{pool.deployment}",{texts}{numbers}}}'
+    return f'{{"time":%Ts.%ms,"deployment":"{deployment}",{texts}{numbers}}}'
 
 
 DOCUMENT = f"{DIRECTORY}/router.json"

@@ -118,9 +118,9 @@ def _keys(settings: RouterSettings) -> Iterator[Finding]:
 def _names(router: Router) -> Iterator[Finding]:
     own = knowledge("router.yml")["names"]["own_prefix"]
     for pool in router.pools:
-        named = {pool.deployment: ("deployment", _matches("server", pool.deployment))}
-        if pool.deployment.startswith(own):
-            named[pool.deployment] = ("deployment", False)
+        served = pool.names if router.settings.shared_port else ()
+        named = {name: ("model", _matches("model", name)) for name in served}
+        named[pool.deployment] = ("deployment", _matches("deployment", pool.deployment))
         for server in pool.servers:
             named[server.name] = ("host", _matches("server", server.name))
             named[server.address] = ("address of a host", _matches("address", server.address))

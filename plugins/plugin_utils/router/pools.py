@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from types import MappingProxyType
 
 from ..documents import knowledge
@@ -20,6 +22,8 @@ from ..plan.types import Plan, Replica, server_name
 from .types import Pool, RouterSettings, Server
 
 BASE_WEIGHT = 100
+# An adapter as vLLM takes it: NAME=PATH, or JSON with its name.
+_ADAPTER = re.compile(r'"name"\s*:\s*"([^"]+)"|^([^={]+)=')
 
 
 @dataclass(frozen=True)
@@ -90,16 +94,12 @@ def assigned_ports(
     A port that is another's by the settings cannot stay; one that a deployment just left is not
     given away in the same run, for its clients still ask there.
     """
-    reserved = {*settings.ports.values(), settings.admin_port}
+    reserved = {*settings.ports.values(), settings.admin_port, settings.shared_port or 0}
     retained = {name: port for name, port in present.items() if port not in reserved}
     assigned = {**retained, **settings.ports}
     taken = reserved | set(present.values())
-    free = (
-        port
-        for port in range(settings.first_port, settings.first_port + 65536)
-        if port not in taken
-    )
-    return {name: assigned[name] if name in assigned else next(free, 0) for name in names}
+    free = (port for port in count(settings.first_port) if port not in taken)
+    return {name: assigned[name] if name in assigned else next(free) for name in names}
 
 
 def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSettings) -> Pool:
@@ -108,7 +108,6 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
         for host in hosts
         for index, replica in enumerate(host.plan.replicas)
     ]
-    ids = server_ids(key for key, *_rest in replicas)
     weights = _weights([replica for *_place, replica in replicas])
     servers = tuple(
         Server(
@@ -117,7 +116,7 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
             replica=index,
             address=host.address,
             port=replica.port,
-            id=ids[key],
+            id=0,  # renumbered
             concurrency=_concurrency(name, replica, settings),
             weight=weight,
             agent_port=agent_port(replica),
@@ -129,7 +128,25 @@ def _pool(name: str, hosts: Sequence[PlannedHost], port: int, settings: RouterSe
     engine_key = knowledge("router.yml")["engine_key"]["variable"] in deployment.secrets
     models = [host.plan.model for host in hosts]
     media = any(model.vision or (model.details or {}).get("audio") for model in models)
-    return Pool(name, deployment.model.name, port, servers, engine_key, images=media)
+    model = deployment.model.name
+    served = _served([replica for *_place, replica in replicas], model)
+    return renumbered(Pool(name, model, port, servers, engine_key, media, served))
+
+
+def _served(replicas: Sequence[Replica], model: str) -> tuple[str, ...]:
+    """Return the names that replicas answer to: those of the model and of its adapters."""
+    flags, names = knowledge("router.yml")["models"]["flags"], dict[str, None]()
+    for replica in replicas:
+        adapters = (_ADAPTER.search(value) for value in _values(replica.argv, flags["adapters"]))
+        names |= dict.fromkeys(_values(replica.argv, flags["served"]) or [model])
+        names |= dict.fromkeys(match[1] or match[2] for match in adapters if match)
+    return tuple(names)
+
+
+def _values(argv: tuple[str, ...], flag: str) -> list[str]:
+    first = argument(argv, flag)
+    more = argv[argv.index(flag) + 2 :] if flag in argv else ()
+    return [*filter(None, [first]), *takewhile(lambda word: not word.startswith("--"), more)]
 
 
 def _weights(replicas: Sequence[Replica]) -> list[int]:
@@ -137,9 +154,8 @@ def _weights(replicas: Sequence[Replica]) -> list[int]:
 
     What fits into the pool decides how many sessions stay warm and how many run at once.
     """
-    sizes = [replica.kv_tokens for replica in replicas]
-    reported = [size for size in sizes if size]
-    capacities = reported if len(reported) == len(sizes) else [len(each.gpus) for each in replicas]
+    sizes = [replica.kv_tokens or 0 for replica in replicas]
+    capacities = sizes if all(sizes) else [len(replica.gpus) for replica in replicas]
     largest = max(capacities, default=1)
     return [max(1, round(BASE_WEIGHT * capacity / largest)) for capacity in capacities]
 
@@ -184,31 +200,36 @@ def _told(groups: Mapping[str, Sequence[str]]) -> str:
 
 
 def check_pools(pools: Sequence[Pool], settings: RouterSettings) -> Iterator[Finding]:
-    """Refuse pools without replicas, ports of two pools, and replicas at one address."""
+    """Refuse pools without replicas, what two of them have, and replicas at one address."""
     if not pools:
         yield Finding(
             "ROUTER-NO-REPLICAS",
             "router",
             "no plan of any host has a replica, so there is nothing to route to",
         )
-    ports = Counter([*(pool.port for pool in pools), settings.admin_port])
+    shared = {"router_shared_port": settings.shared_port} if settings.shared_port else {}
+    listeners = {pool.deployment: pool.port for pool in pools} | shared
+    ports = Counter([*listeners.values(), settings.admin_port])
     for pool in pools:
         if not pool.servers:
             yield Finding("ROUTER-NO-REPLICAS", pool.deployment, "has no replica on any host")
-        if ports[pool.port] > 1 or not 1 <= pool.port <= 65535:
+    for name, port in listeners.items():
+        if ports[port] > 1 or not 1 <= port <= 65535:
             yield Finding(
                 "ROUTER-PORT",
-                pool.deployment,
-                f"would listen on port {pool.port}, which another deployment or the router's own "
-                f"metrics have, or which is none",
+                name,
+                f"would listen on port {port}, which another deployment, all of them or the "
+                "router's own metrics have, or which is none",
             )
+    models = Counter(name for pool in pools for name in pool.names) if shared else {}
+    for name in sorted(name for name, number in models.items() if number > 1):
+        owners = ", ".join(pool.deployment for pool in pools if name in pool.names)
+        yield Finding("ROUTER-MODEL-TWICE", name, f"is a model of {owners}")
     places = [(server.address, server.port, server) for pool in pools for server in pool.servers]
     several = Counter((address, port) for address, port, _server in places)
-    for (address, port), count in sorted(several.items()):
-        if count > 1:
-            names = sorted(
-                other.name for there, at, other in places if (there, at) == (address, port)
-            )
+    for (address, port), number in sorted(several.items()):
+        if number > 1:
+            names = sorted(other.name for *at, other in places if at == [address, port])
             yield Finding("ROUTER-ADDRESS", ", ".join(names), f"are all at {address} port {port}")
 
 

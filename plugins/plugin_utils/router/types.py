@@ -40,7 +40,8 @@ class Pool:
     """All replicas of one deployment behind one port; ``deployment`` names the HAProxy backend.
 
     With ``engine_key`` the engines want a key of their own, which a router with keys sends them.
-    With ``images`` the model takes images or recordings, so that requests are larger.
+    With ``images`` the model takes images or recordings, so that requests are larger. ``served``
+    are the names that its engines answer to.
     """
 
     deployment: str
@@ -49,6 +50,11 @@ class Pool:
     servers: tuple[Server, ...]
     engine_key: bool = False
     images: bool = False
+    served: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.served or (self.model,)
 
 
 @dataclass(frozen=True)
@@ -180,8 +186,9 @@ class RouterSettings:
     """Everything about a router that an operator sets.
 
     ``listen`` are its addresses, ``ports`` the deployments' ports where they are not counted up
-    from ``first_port`` in the order of their names; one that has a port keeps it. Without ``keys``
-    everybody may ask. ``admin_listen`` and ``admin_port`` serve `/metrics` and `/health`; ``paths``
+    from ``first_port`` in the order of their names; one that has a port keeps it. At
+    ``shared_port`` the model that a request names decides. Without ``keys`` everybody may ask.
+    ``admin_listen`` and ``admin_port`` serve `/metrics` and `/health`; ``paths``
     are more paths that clients may reach. ``active_routers`` share the replicas' concurrency.
     ``allow_removed`` lets most replicas of a deployment go at once. ``name_replica`` tells clients
     which replica answered (`X-Apiary-Replica`). ``version`` is of the HAProxy that is installed.
@@ -190,6 +197,7 @@ class RouterSettings:
     listen: tuple[str, ...] = ("*",)
     first_port: int = 8080
     ports: dict[str, int] = field(default_factory=dict)
+    shared_port: int | None = None
     affinity: Affinity = field(default_factory=Affinity)
     queueing: Queueing = field(default_factory=Queueing)
     limits: Limits = field(default_factory=Limits)

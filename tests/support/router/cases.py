@@ -41,6 +41,7 @@ EVERYTHING = RouterSettings(
     threads=4,
     name_replica=True,
 )
+SHARED = replace(EVERYTHING, listen=("*",), ports={}, shared_port=8000, threads=None, paths=())
 TRACED = RouterTracing(ratio=0.01)
 
 
@@ -50,6 +51,13 @@ def routers() -> dict[str, Router]:
     one = [PlannedHost("gpu-001", "10.0.0.1", plan)]
     deployment = replace(plan.deployment, name="small", secrets=("VLLM_API_KEY",))
     moved = tuple(replace(replica, port=replica.port + 100) for replica in plan.replicas)
+    other = replace(deployment, model=replace(deployment.model, name="org/small"))
+    names = ("--served-model-name", "org/small", "small", "--lora-modules", "sql=/srv/sql")
+    served = tuple(replace(replica, argv=(*replica.argv[:2], *names)) for replica in moved)
+    two = [
+        *one,
+        PlannedHost("gpu-002", "10.0.0.2", replace(plan, deployment=other, replicas=served)),
+    ]
     several = [
         *one,
         PlannedHost("gpu-002.example.org", "fd00::2", plan),
@@ -58,10 +66,14 @@ def routers() -> dict[str, Router]:
     cases = {
         "default": (one, RouterSettings()),
         "everything": (several, EVERYTHING),
+        "shared": (two, SHARED),
         "traced": (one, RouterSettings(tracing=TRACED)),
         "haproxy-2.4": (one, RouterSettings(version="2.4.24-0ubuntu0.22.04.1")),
     }
-    return {
+    found = {
         name: Router(settings, pools_from_plans(plans, settings)[0])
         for name, (plans, settings) in cases.items()
     }
+    large, small = found["shared"].pools
+    found["shared"] = replace(found["shared"], pools=(replace(large, images=True), small))
+    return found

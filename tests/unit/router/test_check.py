@@ -44,6 +44,8 @@ def test_the_defaults_are_sound():
         ("listen", {"admin_listen": ""}),
         ("first_port", {"first_port": 0}),
         ("ports.a", {"ports": {"a": 70000}}),
+        ("shared_port", {"shared_port": 70000}),
+        ("shared_port", {"shared_port": -1}),
         ("paths", {"paths": ("/v1/x\n/metrics",)}),
         ("log", {"log": "/dev/log\n    user root"}),
         ("tls.certificate", {"tls": Tls(certificate="relative.pem")}),
@@ -134,6 +136,15 @@ def test_names_stay_in_their_place():
     assert named(address="fd00::1") == []
     assert named(deployment="apiary-admin") == ["ROUTER-NAME"]
     assert named(deployment="a\nb") == ["ROUTER-NAME"]
+
+
+@pytest.mark.parametrize("name", ["a b", 'a"b', "a\\b", "a\nb", "", "é", "a" * 257])
+def test_a_models_name_stays_in_its_place(name):
+    pool = replace(pool_of([8000]), served=("org/a", name))
+    shared = RouterSettings(shared_port=8000)
+    assert [one.code for one in check_router(Router(shared, (pool,)))] == ["ROUTER-NAME"]
+    assert check_router(Router(RouterSettings(), (pool,))) == ()
+    assert check_router(Router(shared, (replace(pool, served=("org/a:b@c+1",)),))) == ()
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,59 @@ def test_concurrency_is_the_engines_own(argv, settings, expected):
     assert {one.concurrency for one in pool.servers} == {expected}
 
 
+def serving(number, name, *argv):
+    """A deployment whose engines are started with these arguments."""
+    one = planned(number, name)
+    replicas = tuple(
+        replace(each, argv=(*argv, "--port", str(each.port))) for each in one.plan.replicas
+    )
+    return replace(one, plan=replace(one.plan, replicas=replicas))
+
+
+NAME, ADAPTERS = "--served-model-name", "--lora-modules"
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ((), ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",)),
+        ((NAME, "org/a"), ("org/a",)),
+        ((NAME, "org/a", "alias"), ("org/a", "alias")),
+        ((f"{NAME}=org/a",), ("org/a",)),
+        ((NAME, "a", ADAPTERS, "sql=/srv/sql", '{"path": "/x", "name": "c"}'), ("a", "sql", "c")),
+        ((NAME, "a", ADAPTERS, "nonsense"), ("a",)),
+    ],
+)
+def test_a_pool_has_every_name_that_its_engines_answer_to(argv, expected):
+    [pool], _findings = pools_from_plans([serving(1, "a", *argv)], RouterSettings())
+    assert pool.names == expected
+
+
+def test_in_a_rollout_both_names_are_the_deployments():
+    plans = [serving(1, "a", NAME, "old"), serving(2, "a", NAME, "new")]
+    [pool], _findings = pools_from_plans(plans, RouterSettings())
+    assert pool.names == ("old", "new")
+
+
+def test_one_name_of_two_deployments_is_refused_where_they_have_a_port_in_common():
+    plans = [serving(1, "a", NAME, "org/a", "chat"), serving(2, "b", NAME, "chat")]
+    assert codes(plans) == []
+    _pools, [finding] = pools_from_plans(plans, RouterSettings(shared_port=8000))
+    assert (finding.code, finding.subject) == ("ROUTER-MODEL-TWICE", "chat")
+    assert finding.message == "is a model of a, b"
+
+
+def test_the_port_of_all_models_is_no_deployments():
+    plans = [serving(1, "a", NAME, "a"), serving(2, "b", NAME, "b")]
+    pools, findings = pools_from_plans(plans, RouterSettings(shared_port=8080))
+    assert [pool.port for pool in pools] == [8081, 8082]
+    assert findings == ()
+    twice = [("ROUTER-PORT", "error")]
+    assert codes(plans, shared_port=9000, ports={"a": 9000}) == twice * 2
+    assert codes(plans, shared_port=8405) == twice
+    assert codes(plans, shared_port=0) == []
+
+
 def test_ids_that_meet_are_told_apart():
     """HAProxy's ring has 2^20 places to begin at: names meet sooner than one thinks."""
     names = [f"host-{number}-0" for number in range(3000)]

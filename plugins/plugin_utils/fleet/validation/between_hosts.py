@@ -25,6 +25,7 @@ _SHARED = (
     "router_api_keys",
     "router_first_port",
     "router_ports",
+    "router_shared_port",
 )
 
 
