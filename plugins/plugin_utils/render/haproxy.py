@@ -39,36 +39,22 @@ _LIMITS = {"rates": "requests_per_minute", "concurrency": "concurrent_requests"}
 
 def render_router(router: Router) -> tuple[RenderedFile, ...]:
     """Return a router's files but for its engines' keys; those with mode 0640 are secret."""
-    keys = router.settings.keys
-    facts = knowledge("router.yml")
+    keys, facts = router.settings.keys, knowledge("router.yml")
     paths = sorted({*facts["paths"]["exact"], *router.settings.paths})
+    places = facts["overload"]["priorities"]
+    ranked = [key for key in keys if key.priority != "normal"]
+    maps = {"keys": [f"{key.sha256} {key.name}" for key in keys]}
+    for name, field in _LIMITS.items():
+        limits = {key.name: getattr(key, field) for key in keys}
+        maps[name] = [f"{key} {limit}" for key, limit in limits.items() if limit is not None]
+    maps["priorities"] = [f"{key.name} {places[key.priority]['place']}" for key in ranked]
     return (
         RenderedFile(CONFIGURATION, "0644", _configuration(router)),
         RenderedFile(f"{DIRECTORY}/replica.lua", "0644", _chooser(router)),
         RenderedFile(f"{DIRECTORY}/paths.lst", "0644", _lines(paths)),
-        RenderedFile(
-            f"{DIRECTORY}/keys.map", "0640", _lines(f"{key.sha256} {key.name}" for key in keys)
-        ),
         *(
-            RenderedFile(
-                f"{DIRECTORY}/{name}.map",
-                "0640",
-                _lines(
-                    f"{key.name} {limit}"
-                    for key in keys
-                    if (limit := getattr(key, field)) is not None
-                ),
-            )
-            for name, field in _LIMITS.items()
-        ),
-        RenderedFile(
-            f"{DIRECTORY}/priorities.map",
-            "0640",
-            _lines(
-                f"{key.name} {facts['overload']['priorities'][key.priority]['place']}"
-                for key in keys
-                if key.priority != "normal"
-            ),
+            RenderedFile(f"{DIRECTORY}/{name}.map", "0640", _lines(lines))
+            for name, lines in maps.items()
         ),
     )
 
