@@ -86,6 +86,34 @@ def test_beyond_the_queue_is_429_at_once_and_says_when_to_come_back(place):
     assert answers[: len(turned_away)] == turned_away
 
 
+def test_where_all_are_full_new_sessions_wait_in_one_queue(place):
+    """Before, each waited for a replica that the hash of a retry chose, which may be free last."""
+
+    async def scenario():
+        async with serving(place, 3, concurrency=1) as (replicas, [router]):
+            clients = [Client(router.port) for _number in range(9)]
+            for client in clients[:3]:
+                await client.send({"seconds": 60})
+            await router.until(lambda: sum(one.running for one in replicas) == 3)
+            for number, client in enumerate(clients[3:]):
+                await client.send({"seconds": 60}, {"X-Session-Id": f"session-{number}"})
+
+            async def all_wait():
+                rows = {(one["pxname"], one["svname"]): one for one in await router.statistics()}
+                return rows["demo", "BACKEND"]["scur"] == "9"
+
+            await router.until(all_wait)
+            queued = {one["svname"]: one["qcur"] for one in await router.statistics()}
+            for client in clients:
+                client.close()
+            return {name: queued[name] for name in ("BACKEND", *(one.name for one in replicas))}
+
+    assert asyncio.run(scenario()) == {
+        **dict.fromkeys(("host-00-0", "host-01-0", "host-02-0"), "0"),
+        "BACKEND": "6",
+    }
+
+
 def test_who_waits_too_long_gets_503(place):
     settings = RouterSettings(queueing=Queueing(timeout_seconds=1), health=QUICK)
 

@@ -146,7 +146,7 @@ local function of_nobody(pool, share, txn)
     return best, full
 end
 
--- The name of the replica; nil where all that it may be are full and it may wait for any.
+-- The name of the replica; nothing where all that it may be are full and it may wait for any.
 local function replica(txn, backend)
     local ask = txn.f
     local pool = pool_of(backend, ask)
@@ -168,7 +168,8 @@ local function replica(txn, backend)
         one = running and own or nil
     end
     if one == nil then
-        return nil
+        -- For HAProxy nil would be a value.
+        return
     end
     return one.name
 end
