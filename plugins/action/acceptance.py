@@ -66,13 +66,15 @@ class ActionModule(Deciding):
             load(Acceptance, directory / name) if directory else None
             for name in ("burn-in.json", "acceptance.json")
         ]
-        why = due(bundle, settings.burn_in, *records)
+        why = due(bundle, settings, *records)
         wanted = to_measure(bundle, replace(settings, tests=TESTS if why else ()))
         measured = self._measure(wanted, saved, task_vars) if why else Measured()
         judged = burn_in(bundle, settings, measured, wanted.refused)
-        if saved and any(ran.argv for ran in measured.runs):
+        # Programs of which nothing could be read have shown nothing.
+        if saved and any(check.state in ("pass", "fail") for check in judged.checks):
             write_text(saved / "burn-in.json", dumps(judged))
-        return {**_result(judged), "burn_in": why}
+        untried = {"summary": ["not run in check mode"]} if why and self._task.check_mode else {}
+        return {**_result(judged), **untried, "burn_in": why}
 
     def _gather(self, concerns, task_vars):
         """Return fresh evidence of the host."""
@@ -113,6 +115,10 @@ class ActionModule(Deciding):
         answer = {name: result[name] for name in ("health", "read", "runs") if name in result}
         host = task_vars["inventory_hostname"]
         measured = from_document(Measured, answer, f"{host}: measured")
+        # Names of files: they are those that were asked for, or nothing is.
+        known = {(run["test"], run["name"]) for run in wanted.runs}
+        if unknown := {(ran.test, ran.name) for ran in measured.runs} - known:
+            raise error("ACCEPT-PROBE", host, f"answers of what was not run: {sorted(unknown)}")
         for ran in measured.runs:
             if saved and ran.argv:
                 write_text(saved / "acceptance" / f"{ran.test}-{ran.name}.txt", ran.output)

@@ -104,28 +104,32 @@ def _joined(
 
 
 def due(
-    bundle: Mapping[str, Any], policy: str, burned: Acceptance | None, last: Acceptance | None
+    bundle: Mapping[str, Any],
+    settings: Settings,
+    burned: Acceptance | None,
+    last: Acceptance | None,
 ) -> str:
     """Return why the host's GPUs are to be loaded now, "" where they are not.
 
     ``burned`` is what the last burn-in showed, ``last`` the host's last acceptance. A host that
-    serves or was accepted with the same GPUs is not new; the policy "always" does not ask.
+    serves, served until it was stopped for this, or was accepted with the same GPUs is not new; the
+    policy "always" asks only whether it serves.
     """
     evidence = evidence_of(bundle)
     ids = _ids(_topology(evidence)[0])
-    if not ids or policy == "never" or (policy == "new" and serving_replicas(evidence)):
+    if not ids or settings.burn_in == "never" or serving_replicas(evidence):
         return ""
-    if policy == "always":
+    if settings.burn_in == "always":
         return "acceptance_burn_in is always"
-    record = burned or (last if last and last.accepted else None)
+    record = burned or last
     if record is None:
-        return "neither a burn-in nor an acceptance of it is recorded"
-    if not record.accepted:
+        return "" if settings.served else "neither a burn-in nor an acceptance of it is recorded"
+    if burned and not burned.accepted:
         return "its last burn-in failed"
     if new := sorted(set(ids) - set(record.gpus or ids)):
         return f"GPUs are new in it: {', '.join(new)}"
     repairs = set(knowledge("acceptance/tests.yml")["burn_in"]["repairs"])
-    if last and last.collected_at > record.collected_at:
+    if last and (burned is None or last.collected_at > burned.collected_at):
         failed = {finding.code for finding in last.findings if finding.severity != "info"}
         if found := sorted(failed & repairs):
             return f"its last acceptance found {', '.join(found)}"

@@ -82,7 +82,7 @@ class Settings:
     """``gpus`` and ``memory_gib`` are what the host is to have; None: what AMD's guides say.
 
     ``versions`` are patterns by driver, rocm, kernel, bios. ``tests_seconds`` ends each program,
-    ``burn_in_seconds`` all those of a burn-in together.
+    ``burn_in_seconds`` all those of a burn-in together. ``served``: it did, until it was stopped.
     ``nfs_minimum`` is in MB/s, None for the bound in knowledge/acceptance/nfs.yml.
     """
 
@@ -94,6 +94,7 @@ class Settings:
     tests_seconds: int = 900
     burn_in: Literal["never", "new", "always"] = "never"
     burn_in_seconds: int = 3600
+    served: bool = False
     nfs_throughput: bool = False
     nfs_minimum: float | None = None
     nfs_while_serving: bool = False

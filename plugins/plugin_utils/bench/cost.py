@@ -26,6 +26,8 @@ from .types import Amounts, Bench, Cost, Level, Price
 from .words import between
 
 JOULES = "J"
+# Of a GPU; more is no reading of one.
+_MOST_WATTS = 1e5
 # What is served a second, how many of it are one unit, and what a unit is called.
 _UNITS = {
     "million_output_tokens": ("output_token_rate", 1e6, "million output tokens"),
@@ -37,7 +39,7 @@ _UNITS = {
 def price_of(given: object) -> Price | None:
     """Return the price that `2.10` (USD) or `2.10 EUR` is, None for none; raises BENCH-PRICE."""
     words = "" if given is None else str(given)
-    number, _space, currency = words.strip().partition(" ")
+    number, _space, currency = " ".join(words.split()).partition(" ")
     try:
         return Price(float(number), *[currency] * bool(currency)) if number else None
     except ValueError:
@@ -51,7 +53,7 @@ def watts(level: Level, gpus: int | None, addresses: Collection[str] = ()) -> fl
     not just as many is known: a part of the sum is no sum.
     """
     means = {gpu.key: gpu.power_w_mean or 0.0 for gpu in level.gpus}
-    known = {key: mean for key, mean in means.items() if 0 < mean < math.inf}
+    known = {key: mean for key, mean in means.items() if 0 < mean < _MOST_WATTS}
     own = {key: mean for key, mean in known.items() if key in addresses} or known
     return math.fsum(own.values()) if len(own) == gpus else None
 

@@ -217,8 +217,8 @@ def _quantized(keys: Reader, layers: int | None) -> dict[str, Any] | None:
         return dict(quantization.UNKNOWN)
     quantized = quantization.read(given, layers)
     own = keys.family.get("expert_format", {})
-    if quantized is not None and keys.get(own.get("key", "")) in own.get("formats", ()):
-        method = own["formats"][keys.get(own["key"])]
+    method = own["formats"].get(keys.words(own["key"])) if own else None
+    if quantized is not None and method:
         quantized = quantization.with_experts(quantized, method, keys.family["module"])
     if quantized is not None and not quantization.is_understood(quantized):
         keys.wrong("quantization_config", "a known format", quantized["method"])

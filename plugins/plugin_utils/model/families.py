@@ -189,7 +189,8 @@ class Reader:
         if function == "first" and is_size(self.get(key)):
             return int(self.get(key))
         values = self.integers(key)
-        if values is None or (function == "first" and len(set(values)) != 1):
+        unclear = function == "first" and len(set(values or ())) != 1
+        if values is None or unclear or (function == "leading" and not values):
             raise UnknownError(key)
         return _OF_LISTS[function](values)
 

@@ -45,45 +45,58 @@ def gpus(idle):
     return accept(idle).gpus
 
 
+def policy(name, served=False):
+    return Settings(burn_in=name, served=served)
+
+
 def failed(host, code, when):
     return Acceptance(host, when, False, (Check(code, host, "fail", "x", "y"),))
 
 
 def test_a_host_without_any_record_is_new(idle):
-    assert due(idle, "new", None, None).startswith("neither a burn-in nor an acceptance")
+    assert due(idle, policy("new"), None, None).startswith("neither a burn-in nor an acceptance")
+    # One that was stopped for this, by maintain.yml, has served.
+    assert due(idle, policy("new", served=True), None, None) == ""
 
 
 def test_one_with_a_record_of_its_gpus_is_not(idle, gpus):
     good = Acceptance("vm", EARLIER, True, (), gpus=gpus)
-    assert due(idle, "new", good, None) == ""
-    assert due(idle, "new", None, good) == ""
-    assert due(idle, "new", good, replace(good, collected_at=NOW)) == ""
+    assert due(idle, policy("new"), good, None) == ""
+    assert due(idle, policy("new"), None, good) == ""
+    assert due(idle, policy("new"), good, replace(good, collected_at=NOW)) == ""
 
 
 def test_the_policy_may_say_never_or_always(idle, gpus):
     good = Acceptance("vm", EARLIER, True, (), gpus=gpus)
-    assert due(idle, "never", None, None) == ""
-    assert due(idle, "always", good, None) == "acceptance_burn_in is always"
+    assert due(idle, policy("never"), None, None) == ""
+    assert due(idle, policy("always"), good, None) == "acceptance_burn_in is always"
 
 
 def test_a_failed_one_is_repeated(idle, gpus):
     bad = Acceptance("vm", EARLIER, False, (), gpus=gpus)
-    assert due(idle, "new", bad, None) == "its last burn-in failed"
+    assert due(idle, policy("new"), bad, None) == "its last burn-in failed"
 
 
 def test_a_replaced_gpu_is_named_and_one_in_another_slot_is_none(idle, gpus):
     one = gpus[3]
     other = Acceptance("vm", EARLIER, True, (), gpus=("a", *gpus[:3], *gpus[4:]))
-    assert due(idle, "new", other, None) == f"GPUs are new in it: {one}"
-    assert due(idle, "new", replace(other, gpus=gpus[::-1]), None) == ""
+    assert due(idle, policy("new"), other, None) == f"GPUs are new in it: {one}"
+    assert due(idle, policy("new"), replace(other, gpus=gpus[::-1]), None) == ""
 
 
 def test_what_a_repair_ends_calls_for_another(idle, gpus):
     good = Acceptance("vm", EARLIER, True, (), gpus=gpus)
     broken = failed("vm", "ACCEPT-UNCORRECTABLE", NOW)
-    assert due(idle, "new", good, broken) == "its last acceptance found ACCEPT-UNCORRECTABLE"
-    assert due(idle, "new", good, failed("vm", "ACCEPT-DRIFT", NOW)) == ""
-    assert due(idle, "new", replace(good, collected_at=NOW), replace(broken)) == ""
+    assert (
+        due(idle, policy("new"), good, broken) == "its last acceptance found ACCEPT-UNCORRECTABLE"
+    )
+    assert due(idle, policy("new"), good, failed("vm", "ACCEPT-DRIFT", NOW)) == ""
+    # An acceptance is a record as well, whatever it found.
+    assert due(idle, policy("new"), None, failed("vm", "ACCEPT-DRIFT", NOW)) == ""
+    assert (
+        due(idle, policy("new"), None, broken) == "its last acceptance found ACCEPT-UNCORRECTABLE"
+    )
+    assert due(idle, policy("new"), replace(good, collected_at=NOW), replace(broken)) == ""
 
 
 def test_what_a_repair_ends_is_documented():
@@ -91,12 +104,12 @@ def test_what_a_repair_ends_is_documented():
         assert explanation(code)
 
 
-def test_a_host_that_serves_is_left_alone_unless_always(idle):
+def test_a_host_that_serves_is_left_alone(idle):
     unit = {"argv": ["x"], "exit": 0, "stderr": "", "seconds": 0.1}
     unit["stdout"] = "apiary-qwen3-0.service loaded active running x\n"
     busy = {**idle, "commands": {**idle["commands"], "replicas": unit}}
-    assert due(busy, "new", None, None) == ""
-    assert due(busy, "always", None, None)
+    assert due(busy, policy("new"), None, None) == ""
+    assert due(busy, policy("always"), None, None) == ""
     wanted = to_measure(busy, replace(NEW, burn_in="always"))
     assert (wanted.runs, [one.code for one in wanted.refused]) == ((), ["ACCEPT-BUSY"])
     assert not burn_in(busy, NEW, Measured(), wanted.refused).accepted
@@ -106,7 +119,7 @@ def test_a_host_without_gpus_has_nothing_to_load():
     bundle = simulated_evidence()
     bundle["files"] = {k: v for k, v in bundle["files"].items() if "kfd" not in k}
     bundle["commands"], bundle["links"] = {}, {}
-    assert due(bundle, "always", None, None) == ""
+    assert due(bundle, policy("always"), None, None) == ""
 
 
 def test_all_programs_share_the_time_of_a_burn_in(idle):

@@ -135,7 +135,7 @@ def test_of_a_host_with_more_gpus_those_of_the_plan_count():
     assert watts(level, 2) is None
     assert watts(level, 2, ("0000:06:00.0", "0000:08:00.0")) == 600.0
     assert watts(level, None) is None
-    for wrong in (float("nan"), float("inf"), -5.0, None):
+    for wrong in (float("nan"), float("inf"), 1e308, -5.0, None):
         broken = replace(level, gpus=(*level.gpus[:3], GpuUse("0000:08:00.0", wrong)))
         assert watts(broken, 4) is None
 
@@ -156,6 +156,7 @@ def test_partitions_of_a_gpu_are_one_gpu():
         ("", None),
         (2.1, Price(2.1, "USD")),
         ("2.10", Price(2.1, "USD")),
+        ("2.10  EUR", Price(2.1, "EUR")),
         (" 1e3 EUR", Price(1000.0, "EUR")),
     ],
 )

@@ -416,3 +416,17 @@ def test_real_configs_agree_with_the_published_counts(entry):
     assert model.heads == derived["heads"]
     assert model.experts == derived["experts"]
     assert model.quantization == derived["quant"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "ernie4_5_moe_vl", "moe_intermediate_size": [], "moe_num_experts": 8},
+        {"model_type": "mimo_v2", "quantization_config": {"store_dtype": []}},
+        {"model_type": "deepseek_v4", "expert_dtype": {}},
+    ],
+)
+def test_a_list_or_mapping_where_a_number_or_word_belongs_ends_in_no_traceback(changes):
+    """A checkpoint's config.json may have anything anywhere."""
+    own = changes.get("quantization_config", {})
+    read(DENSE, **{**changes, "quantization_config": {"quant_method": "fp8", **own}})
