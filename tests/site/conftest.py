@@ -49,6 +49,12 @@ def applied(text):
     return set(re.findall(r"^        ([\w:-]+?):$", "".join(found), re.MULTILINE))
 
 
+def changed(text):
+    """Return the names of the tasks that changed something, or would."""
+    tasks = re.split(r"^TASK \[", text, flags=re.MULTILINE)[1:]
+    return [task.partition("]")[0] for task in tasks if re.search("^changed: ", task, re.MULTILINE)]
+
+
 @dataclass(frozen=True)
 class Operator:
     """Somebody at the controller: ``artifacts`` is where the playbooks leave their documents."""

@@ -4,7 +4,7 @@
 
 """Tags, limits, and a host that fails beside one that does not."""
 
-from .conftest import HOST, applied
+from .conftest import HOST, applied, changed
 
 BALANCING = "/proc/sys/kernel/numa_balancing"
 
@@ -41,6 +41,19 @@ def test_a_role_that_is_left_out_takes_no_other_with_it(operator):
     done = operator.play("site", "-v")
     assert done.code == 0, done.output
     assert applied(done.output) == {"weight_cache"}
+
+
+def test_check_mode_has_the_reboot_where_there_would_be_one_and_nothing_else(operator):
+    version = "/sys/module/amdgpu/version"
+    units = "apiary-qwen3-235b-0.service apiary-qwen3-235b-1.service"
+    operator.shell(f"systemctl stop {units}; echo 6.10.5 > {version}")
+    done = operator.play("site", "--check", "--tags", "rocm")
+    assert done.code == 0, done.output
+    assert changed(done.output) == ["apiary.instinct.reboot : Reboot"]
+    operator.shell(f"modinfo -F version amdgpu > {version}; systemctl start {units}")
+    done = operator.play("site", "--check")
+    assert done.code == 0, done.output
+    assert done.recap()["changed"] == 0
 
 
 def test_a_failing_check_run_writes_no_quarantine(operator):
