@@ -40,7 +40,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from support.replicas import Client, read_chunks, read_head
+from support.replicas import Answer, Client, read_chunks, read_head
 from support.router.haproxy import HAProxy, free_ports, pool_of
 
 PREFILL, POOL, DECODE = 3000, 200_000, 1.5
@@ -161,7 +161,7 @@ async def chat(
         messages.append({"role": "user", "content": text(draw, USER)})
         body = {"model": "org/model", "stream": True, "messages": messages}
         for attempt in range(TRIES):
-            client = Client(port)
+            client, answer = Client(port), Answer()
             with contextlib.suppress(OSError):
                 answer = await client.ask(body, {"X-Session-Id": key}, _PATH)
             client.close()

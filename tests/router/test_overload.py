@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import math
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
@@ -38,6 +39,7 @@ def lua(place, script, queueing=None, replicas=4, limit=SHIPPED):
     ensure_programs({"lua5.3"})
     router = Router(RouterSettings(queueing=queueing or TIMED), (pool_of([8000]),))
     files = {file.path.rpartition("/")[2]: file.content for file in render_router(router)}
+    place.mkdir(exist_ok=True)
     (place / "replica.lua").write_text(files["replica.lua"])
     argv = ["lua5.3", SUPPORT / "chooser.lua", place / "replica.lua", str(replicas), str(limit)]
     done = subprocess.run(argv, input=script, capture_output=True, text=True, check=False)
@@ -61,18 +63,37 @@ function tokens(seconds, count)
         first()
     end
 end
+function others(requests)
+    for _, one in ipairs(names) do conn[one] = one == home and conn[home] or requests end
+end
 home = choose("1")
 """
+
+
+def test_without_a_limit_the_queue_is_in_the_order_of_arrival():
+    """Sessions that run came first everywhere, so that new ones starved behind busy chats."""
+    for queueing, first in (
+        (UNLIMITED, False),
+        (TIMED, True),
+        (Queueing(within_slo={"demo": 8}), True),
+    ):
+        router = Router(RouterSettings(queueing=queueing), (pool_of([8000]),))
+        text = render_router(router)[0].content
+        assert ("set-priority-class" in text, "in_table" in text) == (first, first)
 
 
 def test_a_session_that_runs_waits_at_its_own_replica(place):
     script = """
     home = choose("1")
-    for _, one in ipairs(names) do conn[one] = one == home and 20 or 3 end
+    for _, one in ipairs(names) do conn[one] = one == home and 20 or 5 end
     print(choose("1", true) == home, (choose("1")), home)
+    for _, one in ipairs(names) do conn[one] = one == home and 20 or 1 end
+    print(choose("1", true) == home)
     """
-    own, elsewhere, home = lua(place, script, Queueing(within_slo={"demo": 8}), limit=8)
-    assert own == "true"
+    found = lua(place, script, Queueing(within_slo={"demo": 8}), limit=8)
+    own, elsewhere, home, spare = found
+    # Unless others have room to spare: many requests of one key are no chat.
+    assert (own, spare) == ("true", "false")
     # What is new has no cache to lose.
     assert elsewhere.startswith("host-")
     assert elsewhere != home
@@ -119,13 +140,25 @@ def test_late_first_tokens_lower_the_limit_and_timely_ones_raise_it_within_bound
 
 
 def test_a_limit_of_which_nothing_is_heard_is_forgotten(place):
-    script = f"{ROOM} conn[home] = 20; tokens(3, 200); print(room(home))"
+    script = f"{ROOM} others(99); conn[home] = 20; tokens(3, 200); print(room(home))"
     script += f"; now = now + {FACTS['forget'] + 1}; print(room(home))"
     assert lua(place, script) == [str(FACTS["least"]), str(SHIPPED)]
 
 
+def test_one_that_was_never_late_takes_what_another_may_not(place):
+    """The limit of one alone was lowered; the others have none."""
+    script = "others(99); conn[home] = 20; tokens(3, 99); others(0); conn[home] = 4"
+    script += '; print((choose("1")), home)'
+    taken, home = lua(place, f"{ROOM} {script}")
+    assert taken.startswith("host-")
+    assert taken != home
+
+
 def test_replicas_that_are_down_are_no_overload(place):
-    script = ROOM + 'conn[home] = 20; tokens(3, 99); up = 0; print((choose("1")), (choose(nil)))'
+    script = (
+        ROOM
+        + 'others(99); conn[home] = 20; tokens(3, 99); up = 0; print((choose("1")), (choose(nil)))'
+    )
     assert lua(place, script) == ["nil", "nil"]
 
 
@@ -149,20 +182,24 @@ def test_beyond_the_knee_what_is_let_in_is_served_in_time(place):
 
 @pytest.mark.night
 def test_what_is_good_stays_as_it_is_at_the_knee(place):
-    """The means of three seeds; a run alone differs by a tenth from another."""
-    knee = mean(simulated(place, 1, seed, UNLIMITED)[0] for seed in (1, 2, 3))
+    """The means of sixteen seeds; a run alone differs by a tenth from another."""
+    seeds = range(1, 17)
+
+    def means(times, queueing=None):
+        with ThreadPoolExecutor(2) as pool:
+            runs = [pool.submit(simulated, place / str(n), times, n, queueing) for n in seeds]
+        return [mean(column) for column in zip(*(run.result() for run in runs), strict=True)]
+
+    knee = means(1, UNLIMITED)[0]
     for times in (1.5, 3):
-        without = mean(simulated(place, times, seed, UNLIMITED)[0] for seed in (1, 2, 3))
-        found = [simulated(place, times, seed) for seed in (1, 2, 3)]
-        good = mean(one[0] for one in found)
+        without, (good, p90, lost) = means(times, UNLIMITED)[0], means(times)
         print(f"{times} x the knee: {good:.1f} good/s of {knee:.1f}, without a limit {without:.1f}")
         assert without < 0.1 * knee
         assert good >= 0.95 * knee
-        assert max(one[1] for one in found) <= 2
-        assert max(one[2] for one in found) <= 0.05
+        assert p90 <= 2
+        assert lost <= 0.05
     for times in (0.9, 1):
-        without = mean(simulated(place, times, seed, UNLIMITED)[0] for seed in (1, 2, 3))
-        good = mean(simulated(place, times, seed)[0] for seed in (1, 2, 3))
+        without, good = means(times, UNLIMITED)[0], means(times)[0]
         print(f"{times} x the knee: {good:.1f} good/s, without a limit {without:.1f}")
         assert good >= 0.98 * without
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, error, has_errors
 from .check import check_router
-from .pools import PlannedHost, check_pools, pools_from_plans, renumbered
+from .pools import PlannedHost, check_pools, per_router, pools_from_plans, renumbered
 from .types import ApiKey, Pool, Router, RouterSettings, Server
 
 # The limits that a key may have of its own.
@@ -53,6 +53,7 @@ def decide_router(
         noted = tuple(dict.fromkeys([*reported, *check_pools(pools, settings)]))
     router = Router(settings, pools)
     findings = [*check_router(router), *noted, *_locked(router, engine_keys), *_bypassed(plans)]
+    findings += _unlimited(router)
     findings += _missing(absent, {server.host for pool in retained for server in pool.servers})
     if before is not None:
         findings += _gone(before, router)
@@ -97,9 +98,22 @@ def _with(pools: tuple[Pool, ...], kept: list[Pool], settings: RouterSettings) -
             merged[pool.deployment] = pool
             continue
         names = {server.name for server in existing.servers}
-        more: list[Server] = [server for server in pool.servers if server.name not in names]
+        most = settings.queueing.within_slo.get(pool.deployment)
+        limit = most and per_router(most, settings)
+        more: list[Server] = [
+            replace(server, concurrency=limit or server.concurrency)
+            for server in pool.servers
+            if server.name not in names
+        ]
         merged[pool.deployment] = renumbered(replace(existing, servers=(*existing.servers, *more)))
     return tuple(merged[name] for name in sorted(merged))
+
+
+def _unlimited(router: Router) -> Iterator[Finding]:
+    """Warn of limits against overload that are of no deployment here."""
+    known, queueing = [pool.deployment for pool in router.pools], router.settings.queueing
+    for name in sorted({*queueing.within_slo, *queueing.ttft_seconds} - set(known)):
+        yield Finding("ROUTER-LIMIT-UNKNOWN", name, f"the router has {', '.join(known)}")
 
 
 def _locked(router: Router, engine_keys: frozenset[str]) -> Iterator[Finding]:

@@ -167,6 +167,11 @@ def _concurrency(name: str, replica: Replica, settings: RouterSettings) -> int:
         requested = argument(replica.argv, "--max-num-seqs") or ""
         default: int = knowledge("models/memory.yml")["sequences"]["value"]
         limit = int(requested) if requested.isdecimal() else default
+    return per_router(limit, settings)
+
+
+def per_router(limit: int, settings: RouterSettings) -> int:
+    """Return the share of a replica's limit that one of the routers has."""
     return max(1, -(-limit // settings.active_routers))
 
 

@@ -128,7 +128,9 @@ class Serving:
             self.cached[block] = None
             self.cached.move_to_end(block)
         engine = self.replica.engine
-        while len(self.cached) > (engine.kv_tokens - self.replica.kv_used) // engine.block_size:
+        while (
+            len(self.cached) > max(0, engine.kv_tokens - self.replica.kv_used) // engine.block_size
+        ):
             self.cached.popitem(last=False)
 
     def _token(self, sent: Sent) -> None:

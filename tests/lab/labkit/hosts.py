@@ -11,7 +11,6 @@ import shlex
 import socket
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from . import network
@@ -32,16 +31,11 @@ def inspect(lab: Lab) -> dict[str, dict[str, Any]]:
 
 
 def of_others(lab: Lab) -> dict[str, str]:
-    """Return the containers of all other labs, each with its lab's name.
-
-    Docker starts them with itself, so those whose checkout is gone are removed.
-    """
+    """Return the containers of all other labs of this machine, with the names of their labs."""
     found = {}
     for container in _inspect_labels("apiary.lab"):
         labels = container["Config"]["Labels"]
-        if not Path(labels["apiary.root"]).exists():
-            remove([container["Id"]])
-        elif (labels["apiary.root"], labels["apiary.lab"]) != (str(lab.root), lab.name):
+        if (labels["apiary.root"], labels["apiary.lab"]) != (str(lab.root), lab.name):
             found[container["Id"]] = labels["apiary.lab"]
     return found
 

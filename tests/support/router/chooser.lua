@@ -48,8 +48,10 @@ local ask = {
 function choose(session, running, place)
     local kept
     local own = { ["txn.running"] = running or nil, ["txn.place"] = place }
+    local chosen
+    local heads = { req_fhdr = function() return session end, srv_name = function() return chosen end }
     local txn = {
-        f = setmetatable({ req_fhdr = function() return session end }, { __index = ask }),
+        f = setmetatable(heads, { __index = ask }),
         get_var = function(_, name)
             return own[name] or process[name]
         end,
@@ -57,7 +59,8 @@ function choose(session, running, place)
         set_priv = function(_, value) kept = value end,
         get_priv = function() return kept end,
     }
-    return fetch(txn, "demo"), function() if action then action(txn) end end
+    chosen = fetch(txn, "demo")
+    return chosen, function() if action then action(txn) end end
 end
 
 load(io.read("a"))()

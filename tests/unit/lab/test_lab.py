@@ -174,17 +174,11 @@ def test_the_inventory_of_a_lab_that_is_down_is_empty_and_says_so(
     assert "make demo" in capsys.readouterr().err
 
 
-def test_hosts_of_other_labs_count_and_those_of_a_checkout_that_is_gone_are_removed(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    owners = {"mine": (str(lab.root), "demo"), "beside": (str(lab.root), "docs")}
-    owners["left"] = (str(tmp_path / "gone"), "demo")
+def test_hosts_of_all_other_labs_count(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = {"mine": (lab.root, "demo"), "beside": (lab.root, "docs"), "other": ("/x", "demo")}
     containers = [
-        {"Id": name, "Config": {"Labels": {"apiary.root": root, "apiary.lab": of}}}
+        {"Id": name, "Config": {"Labels": {"apiary.root": str(root), "apiary.lab": of}}}
         for name, (root, of) in owners.items()
     ]
-    removed: list[str] = []
     monkeypatch.setattr(hosts, "_inspect_labels", lambda *_labels: containers)
-    monkeypatch.setattr(hosts, "remove", removed.extend)
-    assert hosts.of_others(lab) == {"beside": "docs"}
-    assert removed == ["left"]
+    assert hosts.of_others(lab) == {"beside": "docs", "other": "demo"}

@@ -18,6 +18,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.fleet impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import PlannedHost
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Queueing,
     Router,
     RouterSettings,
 )
@@ -63,6 +64,15 @@ def test_a_host_without_a_plan_is_named_and_left_out():
     assert (finding.code, finding.severity) == ("ROUTER-HOST-MISSING", "warning")
     assert finding.subject == "gpu-002"
     assert "is quarantined; nothing is routed to it" in finding.message
+
+
+def test_a_limit_holds_for_hosts_without_a_plan_and_one_of_no_deployment_is_named():
+    before = decide_router(SETTINGS, fleet(1, 2))
+    limits = Queueing(within_slo={"qwen3-235b": 12, "qwne3": 8})
+    router = decide_router(replace(SETTINGS, queueing=limits), fleet(1), [missing(2)], before)
+    assert {one.concurrency for one in servers(router).values()} == {12}
+    found = {one.code: one.subject for one in router.findings}
+    assert found["ROUTER-LIMIT-UNKNOWN"] == "qwne3"
 
 
 def test_a_host_that_is_served_now_keeps_its_replicas_in_their_places():

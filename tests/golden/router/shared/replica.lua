@@ -12,6 +12,7 @@ local CANDIDATES = 16
 
 -- Of a limit that was measured (bench's, or what first tokens say) a new session may have this share,
 -- by its key's priority; one that runs may wait beyond it, at its own replica.
+local CROWDED, SPARE = 2, 0.25
 local NEW, RUNNING = { [-2] = 2, [0] = 1, [2] = 0.5, }, 8
 -- Backends whose replicas' limit is what bench found within the SLO.
 local WITHIN = { ["small"] = true, }
@@ -156,7 +157,15 @@ local function replica(txn, backend)
     local one, own
     if session ~= nil then
         one, own = of_session(pool, backend, session, share, txn)
-    else
+        if one ~= nil and running then
+            -- Its cache is worth a wait at its own replica, but not while another has room to spare.
+            local most, measured = room(one, CROWDED, txn)
+            if measured and requests_of(one, ask) >= most then
+                one = of_nobody(pool, SPARE, txn) or one
+            end
+        end
+    end
+    if one == nil and not (running and own) then
         one, own = of_nobody(pool, share, txn)
     end
     if one == nil and own ~= nil then
