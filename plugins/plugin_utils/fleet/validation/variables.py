@@ -32,7 +32,10 @@ _LATER = re.compile(r"'(?:ansible_\w+|__\w+)' is undefined|ansible_facts|no attr
 _SWITCH = ("yes", "no", "on", "off", "true", "false", "1", "0")
 _TYPES: Mapping[str, tuple[str, Any]] = {
     "text": ("text", lambda value: isinstance(value, (str, int)) and not isinstance(value, bool)),
-    "number": ("a number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "price": (
+        "a price",
+        lambda value: isinstance(value, (str, int, float)) and not isinstance(value, bool),
+    ),
     "switch": ("true or false", lambda value: str(value).lower() in _SWITCH),
     "texts": ("a list of texts", lambda value: _all(value, str)),
     "mapping": ("a mapping", lambda value: isinstance(value, Mapping)),
