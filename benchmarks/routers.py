@@ -78,7 +78,7 @@ class Engine:
             keys.append((chain, tokens))
             self.prompts += tokens
             self.hits += tokens if found or message["role"] == "assistant" else 0
-        # An answer that is no longer there is computed anew, as any text.
+        # An answer that is no longer there is computed again, as any text.
         for key, tokens in keys:
             self.used += tokens - self.cache.pop(key, 0)
             self.cache[key] = tokens
@@ -185,7 +185,7 @@ async def chat(
 
 async def load(port: int, rate: float, seed: int, seconds: float) -> Tally:
     """Begin chats so that their turns come at a rate; count what happens after three tenths."""
-    draw, tally, clock = random.Random(seed), Tally(), asyncio.get_running_loop().time  # noqa: S311
+    draw, tally, clock = random.Random(seed), Tally(), asyncio.get_running_loop().time  # noqa: S311 - no secret
     cards = [text(draw, CARD) for _number in range(CARDS)]
     weights = [1 / (rank + 1) for rank in range(CARDS)]
     begin = clock()
@@ -196,7 +196,7 @@ async def load(port: int, rate: float, seed: int, seconds: float) -> Tally:
     tasks, due = [], begin
     while due < begin + seconds:
         await asyncio.sleep(max(0, due - clock()))
-        own = random.Random(draw.random())  # noqa: S311
+        own = random.Random(draw.random())  # noqa: S311 - no secret
         key = f"chat-{own.getrandbits(60)}"
         system = draw.choices(cards, weights)[0]
         tasks.append(asyncio.create_task(chat(port, own, system, key, counts, tally)))

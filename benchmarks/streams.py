@@ -63,7 +63,7 @@ class Measured:
 
 
 def engines(pipe: Connection, tokens: float) -> None:
-    """Serve streams; send tokens by chance once told to begin, until told to end."""
+    """Serve streams; send tokens by chance from "begin" to "end"."""
     listeners = []
     for _port in range(PORTS):
         one = socket.create_server(("127.0.0.1", 0), backlog=4096)
@@ -72,16 +72,16 @@ def engines(pipe: Connection, tokens: float) -> None:
     pipe.send([one.getsockname()[1] for one in listeners])
     waiting = selectors.DefaultSelector()
     for one in listeners:
-        waiting.register(one, selectors.EVENT_READ, "listener")
+        waiting.register(one, selectors.EVENT_READ, one)
     streams: list[socket.socket] = []
     sending, draw, due = False, random.Random(1), 0.0  # noqa: S311 - no secret
     while True:
         for key, _events in waiting.select(0.001):
-            if key.data == "listener":
-                stream, _address = key.fileobj.accept()  # type: ignore[union-attr]
-                waiting.register(stream, selectors.EVENT_READ, "stream")
+            if key.data in listeners:
+                stream, _address = key.data.accept()
+                waiting.register(stream, selectors.EVENT_READ, stream)
                 continue
-            stream = key.fileobj  # type: ignore[assignment]
+            stream = key.data
             waiting.unregister(stream)
             request = stream.recv(65536)
             if request.startswith(b"POST"):
@@ -117,18 +117,17 @@ def clients(pipe: Connection, ports: list[int], count: int) -> None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n"
             one.sendall((head + BODY).encode())
             one.setblocking(False)
-            waiting.register(one, selectors.EVENT_READ, "new")
+            waiting.register(one, selectors.EVENT_READ, one)
             left, flying = left - 1, flying + 1
         for key, _events in waiting.select(1):
-            text = key.fileobj.recv(65536)  # type: ignore[union-attr]
+            text = key.data.recv(65536)
             if not text.startswith(b"HTTP/1.1 200"):
                 raise SystemExit(f"stream {opened}: {text[:200]!r}")
-            waiting.modify(key.fileobj, selectors.EVENT_READ, "open")
             opened, flying = opened + 1, flying - 1
     pipe.send(time.monotonic() - began)
     while not pipe.poll():
         for key, _events in waiting.select(0.01):
-            text = key.fileobj.recv(65536)  # type: ignore[union-attr]
+            text = key.data.recv(65536)
             now = time.monotonic_ns()
             times += [
                 now - int(part[:20]) for part in text.split(b"data: ")[1:] if part[0:2] != b"0\n"

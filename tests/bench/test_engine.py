@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_simulator import Client, Engine, Faults, Parameters, names, parameters, simulate
+from engine_simulator.replica import Replica
+from engine_simulator.traffic import Sent
 from support.examples import examples
 
 ENGINE = Engine(
@@ -138,6 +140,16 @@ def test_what_is_evicted_comes_back_from_the_hosts_memory_at_its_cost():
     assert len(set(times)) == 3
     # Some of what is evicted fits there.
     assert hits(8, **scarce) < hits(8, **scarce, offload_tokens=380) < hits(8)
+
+
+def test_a_chat_whose_shared_prefix_is_gone_finds_nothing():
+    replica = Replica(replace(ENGINE, kv_tokens=1000), 1.0, 0.0, np.random.default_rng(0))
+    replica.keep("card", 512, 512)
+    replica.keep("chat", 800, 288)
+    turn = Sent(0, 900, 10, "card", 512, session="chat", past=800)
+    assert replica._hit(turn) == (800, 0)
+    replica.forget("card")
+    assert replica._hit(turn) == (0, 0)
 
 
 def test_chats_of_the_case_study_find_95_percent_where_their_sessions_stay():

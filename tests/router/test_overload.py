@@ -108,12 +108,12 @@ def test_new_sessions_are_refused_first_and_by_priority(place):
             'print((choose("1")), (choose("1", true)), (choose(nil)))',
         )
     )
-    said = lua(place, script, Queueing(within_slo={"demo": 8}), limit=8)
+    printed = lua(place, script, Queueing(within_slo={"demo": 8}), limit=8)
     low, normal, high = (
         FACTS["priorities"][name]["share"] * 8 for name in ("low", "normal", "high")
     )
-    assert list(map(float, said[:4])) == [low, normal, high, FACTS["running"] * 8]
-    assert said[4:] == ["-"] * 3
+    assert list(map(float, printed[:4])) == [low, normal, high, FACTS["running"] * 8]
+    assert printed[4:] == ["-"] * 3
 
 
 def test_late_first_tokens_lower_the_limit_and_timely_ones_raise_it_within_bounds(place):
@@ -129,17 +129,17 @@ def test_late_first_tokens_lower_the_limit_and_timely_ones_raise_it_within_bound
             "conn[home] = 200; tokens(0.1, 20000); print(room(home))",
         )
     )
-    said = list(map(int, lua(place, script)))
+    printed = list(map(int, lua(place, script)))
     # Two of ten are late by chance; then a part of what was there, the least, more, as shipped.
     least = FACTS["least"]
-    assert said == [SHIPPED, SHIPPED, math.ceil(41 * FACTS["down"]), least, least + 1, SHIPPED]
+    assert printed == [SHIPPED, SHIPPED, math.ceil(41 * FACTS["down"]), least, least + 1, SHIPPED]
     known = replace(TIMED, within_slo={"demo": 24})
     assert list(map(int, lua(place, script, known, limit=24)))[0::5] == [24, 24]
     # Nothing is measured: nothing moves.
     assert set(lua(place, script, UNLIMITED)) == {str(SHIPPED)}
 
 
-def test_a_limit_of_which_nothing_is_heard_is_forgotten(place):
+def test_a_limit_without_first_tokens_is_forgotten(place):
     script = f"{ROOM} others(99); conn[home] = 20; tokens(3, 200); print(room(home))"
     script += f"; now = now + {FACTS['forget'] + 1}; print(room(home))"
     assert lua(place, script) == [str(FACTS["least"]), str(SHIPPED)]
@@ -205,7 +205,7 @@ def test_what_is_good_stays_as_it_is_at_the_knee(place):
 
 
 def test_a_full_replica_refuses_new_sessions_and_keeps_those_that_run(place):
-    """One place: what runs waits for it by priority, what is new is told when to come back."""
+    """One place: what runs waits for it by priority, what is new gets a time to come back."""
     keys = tuple(
         ApiKey(name, hashlib.sha256(name.encode()).hexdigest(), priority=name)
         for name in ("high", "normal", "low")

@@ -95,8 +95,8 @@ def test_a_new_host_serves_only_once_its_gpus_were_loaded(operator, doubles):
     done = operator.play("site")
     assert done.code != 0
     assert "due: neither a burn-in nor an acceptance of it is recorded" in done.output
-    told = operator.document("quarantine.json")
-    assert [one["code"] for one in told["findings"]] == ["ACCEPT-BURN-IN"]
+    record = operator.document("quarantine.json")
+    assert [one["code"] for one in record["findings"]] == ["ACCEPT-BURN-IN"]
     assert "at least 304 GB/s" in done.output
     assert serving(operator) == []
     operator.shell(f"rm {slow}")

@@ -18,7 +18,7 @@ from ..plan.check import parse_plan
 from ..plan.types import Plan
 from ..render.replicas import render_systemd
 
-_LISTENS = {None: "no list of ports", True: "listening", False: "nobody listens"}
+_LISTENS = {None: "no list of ports", True: "listening", False: "nothing listens"}
 _STATUS = re.compile(r"^Id=(\S+)\nStatusText=(.+)$", re.MULTILINE)
 _PLAN = re.compile(r"^/etc/apiary/([^/]+)/plan\.json$")
 

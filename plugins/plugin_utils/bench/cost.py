@@ -62,7 +62,7 @@ def cost_of(benches: Sequence[Bench], by: By) -> Cost | None:
     """Return what one configuration takes at the highest load that kept its limits; else None."""
     first, prices = benches[0], {bench.price for bench in benches}
     gpus, levels, workload = _gpus(first)[0], merged(benches), first.requested.workload.name
-    price, flows = first.price if len(prices) == 1 else None, _flows(first)
+    price, flows = first.price if len(prices) == 1 else None, _flows_of(benches)
 
     held = partial(at_edge, levels, workload, by)
     if held() is None:
@@ -82,6 +82,8 @@ def cost_of(benches: Sequence[Bench], by: By) -> Cost | None:
         unknown.append("no money: the results have several prices of a GPU-hour")
     money = amounts(flows.get(price.currency)) if price else None
     cost = Cost(gpus, price, money, drawn, amounts(flows[JOULES]))
+    if (price and gpus and not money) or (drawn and not cost.joules):
+        unknown.append("nothing by the token: no level that counts has rates of all tokens")
     return replace(cost, text=(*_text(cost), *unknown))
 
 
@@ -100,7 +102,7 @@ def with_costs(known: Comparison, a: Sequence[Bench], b: Sequence[Bench]) -> Com
     by = next(iter(searched_by((*a, *b))), None)
     if by is None or known.verdict is None:
         return known
-    first, second = _flows(a[0]), _flows(b[0])
+    first, second = _flows_of(a), _flows_of(b)
     rows = []
     for unit in sorted(first.keys() & second.keys()):
         for rate, units, name in _UNITS.values():
@@ -145,6 +147,12 @@ def _flows(bench: Bench) -> dict[str, Figure]:
         each_second = bench.price.gpu_hour * gpus / 3600
         flows[bench.price.currency] = lambda _level: each_second
     return flows
+
+
+def _flows_of(benches: Sequence[Bench]) -> dict[str, Figure]:
+    """Return those of the results of one configuration: money only where they have one price."""
+    one_price = len({bench.price for bench in benches}) == 1
+    return _flows(benches[0] if one_price else replace(benches[0], price=None))
 
 
 def _quotient(flow: Figure, rate: str, units: float, level: Level) -> float | None:

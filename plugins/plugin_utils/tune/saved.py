@@ -108,7 +108,8 @@ def doubted(state: Tune, directory: Path) -> Tune:
         path = directory / ((one.outcome and one.outcome.path) or "")
         if path.is_file():
             benches.append(from_document(Bench, json.loads(read_text(str(path))), str(path)))
-            if one.kind in ("final", "confirm"):
+            decided = one.kind in ("final", "confirm")
+            if decided and one.outcome and one.outcome.status == "measured":
                 runs.setdefault(one.candidate, []).append(benches[-1])
     found = ((name, cost_of(own, state.requested.search_by)) for name, own in runs.items())
     costs = {name: cost for name, cost in found if cost is not None}

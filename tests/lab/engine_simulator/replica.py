@@ -288,7 +288,8 @@ class Replica:
             return 0, 0
         here = there = 0
         for key, most in ((sent.shares, sent.shared), (sent.session, sent.past)):
-            if key in self.cache:
+            # What follows a shared prefix is found only behind it.
+            if key in self.cache and (key != sent.session or here >= sent.shared):
                 self.cache.move_to_end(key)
                 here = max(here, min(self.cache[key].tokens, most))
             if key in self.offloaded:

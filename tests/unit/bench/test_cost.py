@@ -124,6 +124,14 @@ def test_nothing_is_shown_of_what_is_not_known():
     assert mixed.money is None
     assert "several prices" in mixed.text[-1]
 
+    silent = measured()
+    levels = [
+        replace(one, measured=replace(one.measured, output_token_rate=0.0)) for one in silent.levels
+    ]
+    cost = cost_of([replace(silent, levels=tuple(levels))], "concurrency")
+    assert (cost.money, cost.joules) == (None, None)
+    assert "nothing by the token" in cost.text[-1]
+
     hopeless = measured(slo=tuple(replace(one, seconds=1e-6) for one in SLO))
     levels = tuple(replace(one, status="SLO_MISS") for one in hopeless.levels)
     assert cost_of([replace(hopeless, levels=levels)], "concurrency") is None
@@ -224,3 +232,7 @@ def test_costs_are_compared_beside_the_verdict_on_rates():
 
     euros = [replace(b[0], price=Price(2.0, "EUR"))]
     assert {one.what[0] for one in with_costs(known, a, euros).costs} == {"J"}
+    # Nor where one side's results have two prices, whichever comes first.
+    known = comparison(a, [*b, *b])
+    mixed = with_costs(known, a, [*b, replace(b[0], price=Price(4.0))])
+    assert {one.what[0] for one in mixed.costs} == {"J"}

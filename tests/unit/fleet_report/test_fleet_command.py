@@ -178,11 +178,11 @@ def test_what_serving_takes_is_that_of_the_newest_benchmark(capsys, tmp_path):
     words = ("--artifacts", tmp_path, *LATE)
 
     _code, out, _err = ran(capsys, *words, "--out", tmp_path / "fleet.html", "--json")
-    broken, told = json.loads(out)["costs"]
+    broken, known = json.loads(out)["costs"]
     jsonschema.validate(json.loads(out), schema("fleet-report"))
-    assert (told["deployment"], told["measured"]) == ("qwen3", "2026-11-22T05:00:00Z")
-    assert told["price"] == {"gpu_hour": 2.1, "currency": "EUR"}
-    assert told["money"]["request"]["mean"] > 0
+    assert (known["deployment"], known["measured"]) == ("qwen3", "2026-11-22T05:00:00Z")
+    assert known["price"] == {"gpu_hour": 2.1, "currency": "EUR"}
+    assert known["money"]["request"]["mean"] > 0
     assert broken["text"] == ["its result cannot be read"]
 
     _code, out, _err = ran(capsys, *words)

@@ -236,6 +236,14 @@ def test_a_choice_says_what_it_takes_to_serve(tmp_path):
         )  # fmt: skip
     state = saved.doubted(dataclasses.replace(state, trials=tuple(finals)), tmp_path)
 
+    # A run whose numbers mean nothing costs nothing either.
+    wrong = dataclasses.replace(finals[1].outcome, status="invalid")
+    broken = (finals[0], dataclasses.replace(finals[1], outcome=wrong))
+    alone = saved.doubted(dataclasses.replace(state, trials=broken), tmp_path).costs["current"]
+    assert alone.text == saved.doubted(
+        dataclasses.replace(state, trials=(finals[0],)), tmp_path
+    ).costs["current"].text  # fmt: skip
+
     cost = state.costs["current"]
     assert cost.money.request.n == cost.joules.request.n == 2
     label = state.candidate("current").label

@@ -7,7 +7,7 @@
 -- A session leaves a replica that has more than this share of its limit and, at once, more than
 -- this many times the average.
 local SHARE, FACTOR = 0.25, 1.25
--- Of more replicas than these only some are asked for the fewest requests.
+-- Of more replicas than these only some are looked at for the fewest requests.
 local CANDIDATES = 16
 
 -- Of a limit that was measured (bench's, or what first tokens say) a new session may have this share,
