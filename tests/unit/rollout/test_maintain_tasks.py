@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml
 
-TASKS = Path(__file__).parents[3] / "playbooks/tasks/maintain_change.yml"
+ROOT = Path(__file__).parents[3]
+TASKS = ROOT / "playbooks/tasks/maintain_change.yml"
 
 
 def test_replicas_that_a_reboot_started_are_stopped_before_the_host_is_inspected():
@@ -22,3 +23,11 @@ def test_replicas_that_a_reboot_started_are_stopped_before_the_host_is_inspected
     ]
     assert stops[0] < reboot < stops[1] < names.index("Inspect again")
     assert "maintain_reboot" in str(tasks[stops[1]]["when"])
+
+
+def test_a_host_that_was_asked_for_its_burn_in_before_its_replicas_changed_is_not_asked_again():
+    tasks = yaml.safe_load(TASKS.read_text(encoding="utf-8"))
+    role = yaml.safe_load((ROOT / "roles/acceptance/tasks/burn_in.yml").read_text(encoding="utf-8"))
+    asked = next(task["register"] for task in role[0]["block"] if "register" in task)
+    (again,) = [task for task in tasks if task["name"] == "Change | Burn in"]
+    assert again["when"] == f"{asked} is not defined"

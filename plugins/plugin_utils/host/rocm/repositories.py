@@ -20,6 +20,7 @@ PREFERENCES = "/etc/apt/preferences.d/apiary-rocm"
 LIBRARIES = "/etc/ld.so.conf.d/apiary-rocm.conf"
 # Names of our own: rpm takes files of AMD's names along when it removes amdgpu-install.
 _REPO = "apiary-{}.repo"
+_OPTIONAL = ("amdgraphics", "amdextras")
 _MANAGED = "# Written by Apiary (role rocm); changes are undone at the next run.\n"
 
 
@@ -162,7 +163,7 @@ def wanted_files(target: Target, packages: tuple[Package, ...]) -> tuple[HostFil
 def own_paths(target: Target) -> tuple[str, ...]:
     """Return every file that this role may have written, keys among them."""
     return (
-        *(_file(target, name) for name in ("amdgpu", "rocm", "amdgraphics", "amdextras")),
+        *(_file(target, name) for name in ("amdgpu", "rocm", *_OPTIONAL)),
         *([PREFERENCES] if target.system.package_manager == "apt" else []),
         LIBRARIES,
         *(_key_file(target, name) for name in ("amdgpu", "amdrocm")),
@@ -187,11 +188,13 @@ def stale_files(target: Target, evidence: Evidence) -> tuple[str, ...]:
     known = streams()["stale"]
     address = re.compile(known["addresses"])
     own = {file.path for file in wanted_files(target, ())}
+    # What an earlier profile, or rocm_burn_in, had this role write.
+    names = {*known["names"], *(_file(target, name) for name in _OPTIONAL)}
     stale = []
     for path, text in sorted(evidence.files.items()):
         if path in own or path.startswith("/opt/"):
             continue
-        if path in known["names"] or _names_only(path, text, address):
+        if path in names or _names_only(path, text, address):
             stale.append(path)
     return tuple(stale)
 

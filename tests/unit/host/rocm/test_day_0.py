@@ -262,6 +262,21 @@ def test_burn_in_of_the_current_stream_has_a_repository_of_its_own(system, relea
     assert file in {Path(one.path).name for one in gone}
 
 
+@pytest.mark.parametrize(
+    ("system", "path"),
+    [
+        ("ubuntu-24.04", "/etc/apt/sources.list.d/amdextras.sources"),
+        ("rhel-9.6", "/etc/yum.repos.d/apiary-amdextras.repo"),
+    ],
+)
+def test_burn_ins_repository_goes_when_it_is_left_off_again(system, path):
+    machine = Machine(system, files={path: "URIs: https://m.example/rvs/\n"})
+    for burn_in in (True, False):
+        plan = machine.plan(rocm_version="10.0.0", burn_in=burn_in)
+        (content,) = [one.content for one in plan.files if one.path == path]
+        assert (content is not None) == burn_in
+
+
 def test_rvs_of_any_version_is_installed_once():
     machine = Machine("ubuntu-24.04", packages={"amdrocm10-rvs": "1.6.131-844"})
     plan = machine.plan(rocm_version="10.0.0", burn_in=True)
