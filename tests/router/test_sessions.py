@@ -7,6 +7,8 @@
 import asyncio
 import json
 import random
+import re
+import urllib.request
 from collections import Counter, OrderedDict
 
 import pytest
@@ -281,3 +283,44 @@ def test_chats_without_any_key_find_their_cache(place, seed, count):
     assert hit >= 0.85
     # Of some 30 chats for each replica the busiest has a third more than the mean by chance alone.
     assert uneven <= (1.2 if count == 10_000 else 1.5)
+
+
+def test_requests_are_counted_and_logged_by_the_kind_of_their_key(place):
+    kinds = [
+        ("header", (*chat(USER)[:2], {"X-Session-Id": "s"})),
+        ("header", (*chat(USER)[:2], {"Cookie": "session=s"})),
+        ("body", chat(USER, session_id="s")),
+        ("prompt", chat(USER)),
+        ("-", ("/v1/embeddings", {"input": "x"}, {})),
+    ]
+
+    async def scenario():
+        async with serving(place, 2, settings=SETTINGS, routers=2) as (_, routers):
+            for router in routers:
+                for _kind, (path, body, headers) in kinds * 2:
+                    client = Client(router.port)
+                    assert (await client.ask(body, headers, path)).status == 200
+                    client.close()
+            asked = urllib.request.urlopen
+            port = routers[0].settings.admin_port
+            counts = await asyncio.to_thread(asked, f"http://127.0.0.1:{port}/counts", timeout=9)
+        lines = [
+            [line[line.index("{") :] for line in one.log if '"path"' in line] for one in routers
+        ]
+        return counts.read().decode(), [[json.loads(line) for line in one] for one in lines]
+
+    counts, logs = asyncio.run(scenario())
+    series = 'apiary_router_requests_total{proxy="demo",key="%s",at="%s"} %d\n'
+    for kind, own in (("header", 4), ("body", 2), ("prompt", 2), ("none", 0), ("address", 0)):
+        assert series % (kind, "own", own) in counts
+        assert series % (kind, "other", 2 * (kind == "none")) in counts
+    for log in logs:
+        assert [line["session_by"] for line in log] == [kind for kind, _request in kinds] * 2
+        marks = [line["session"] for line in log]
+        assert marks[:5] == marks[5:]
+        # The header's, the cookie's and the body's are one session.
+        assert marks[0] == marks[1] == marks[2] != marks[3]
+        assert re.fullmatch("[0-9a-f]{16}", marks[0])
+        assert marks[4] == "-"
+    # Two routers have two salts: what one says tells nothing of the other's.
+    assert logs[0][0]["session"] != logs[1][0]["session"]

@@ -89,6 +89,7 @@ def _chooser(router: Router) -> str:
             candidates=facts["chooser"]["candidates"],
             fields=[key[len("json:") :] for key in affinity.keys if key.startswith("json:")],
             prompt="prompt" in affinity.keys,
+            deployments=[pool.deployment for pool in router.pools],
             overload=facts["overload"],
             within=router.settings.queueing.within_slo,
             ttft=router.settings.queueing.ttft_seconds,
@@ -185,7 +186,8 @@ def _body(entry: Mapping[str, Any], settings: RouterSettings) -> str:
 def _session_rules(settings: RouterSettings) -> Iterator[str]:
     """Yield the rules that name a request's session: the first of the keys that it has.
 
-    What is sought in the body is sought once, where the first of such keys stands.
+    What is sought in the body is sought once, where the first of such keys stands. Each kind of key
+    but headers and cookies says that it was it.
     """
     affinity, looked = settings.affinity, False
     unless = "!{ var(txn.session) -m reg . }"
@@ -201,6 +203,7 @@ def _session_rules(settings: RouterSettings) -> Iterator[str]:
             yield "set-var(txn.session) lua.apiary_session if { var(txn.head) -m found }"
             yield "unset-var(txn.head)"
         elif kind == "address":
+            yield f"set-var(txn.kind) str(address) if {unless}"
             # A client has all of an IPv6 network of 64 bits to itself.
             yield f"set-var(txn.session) src,ipmask(32,64) if {unless}"
         else:

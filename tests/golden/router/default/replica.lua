@@ -18,6 +18,11 @@ local NEW, RUNNING = { [-2] = 2, [0] = 1, [2] = 0.5, }, 8
 local WITHIN = { }
 -- What is returned of a request that is refused.
 local REFUSED = "-"
+-- Requests are counted by the kind of their key, and by whether their session's own replica gets them.
+local KINDS, PLACES = { "header", "body", "prompt", "address", "none", }, { "own", "other" }
+local DEPLOYMENTS = { "qwen3-235b", }
+-- Adding up is not atomic, so each thread counts for itself; HAProxy has no more in a group.
+local THREADS = 64
 
 local known = {}
 
@@ -95,8 +100,8 @@ local function takes(one, backend, draw, share, txn)
     return requests < most and requests < math.ceil(FACTOR * average * one.part), true
 end
 
--- Weighted rendezvous hashing: each replica wins in proportion to its weight. Where all are full the
--- second value is the session's own.
+-- Weighted rendezvous hashing: each replica wins in proportion to its weight. The second value is the
+-- session's own where that is full.
 local function of_session(pool, backend, session, share, txn)
     local refused, own
     while true do
@@ -115,7 +120,7 @@ local function of_session(pool, backend, session, share, txn)
         end
         local taken, up = takes(best, backend, draw, share, txn)
         if taken then
-            return best
+            return best, own
         end
         if up then
             own = own or best
@@ -147,6 +152,49 @@ local function of_nobody(pool, share, txn)
     return best, full
 end
 
+local function count_of(thread, backend, kind, place)
+    return ("proc.apiary_%d_%016x_%s_%s"):format(thread, hash(backend), kind, place)
+end
+
+local counts = {}
+
+local function count(txn, backend, place)
+    local kind = txn:get_var("txn.kind") or "none"
+    local key = backend .. "/" .. kind .. place
+    local one = counts[key]
+    if one == nil then
+        one = { name = count_of(core.thread % THREADS, backend, kind, place), value = 0 }
+        counts[key] = one
+    end
+    one.value = one.value + 1
+    txn:set_var(one.name, one.value)
+end
+
+-- What all threads counted, for Prometheus.
+local function counted(applet)
+    local lines = { "# TYPE apiary_router_requests_total counter" }
+    for _, backend in ipairs(DEPLOYMENTS) do
+        for _, kind in ipairs(KINDS) do
+            for _, place in ipairs(PLACES) do
+                local sum = 0
+                for thread = 0, THREADS - 1 do
+                    sum = sum + (applet:get_var(count_of(thread, backend, kind, place)) or 0)
+                end
+                lines[#lines + 1] = ('apiary_router_requests_total{proxy="%s",key="%s",at="%s"} %d'):format(
+                    backend, kind, place, sum)
+            end
+        end
+    end
+    local text = table.concat(lines, "\n") .. "\n"
+    applet:set_status(200)
+    applet:add_header("content-type", "text/plain; version=0.0.4")
+    applet:add_header("content-length", #text)
+    applet:start_response()
+    applet:send(text)
+end
+
+core.register_service("apiary_counts", "http", counted)
+
 -- The name of the replica; nothing where all that it may be are full and it may wait for any.
 local function replica(txn, backend)
     local ask = txn.f
@@ -157,6 +205,7 @@ local function replica(txn, backend)
     local one, own
     if session ~= nil then
         one, own = of_session(pool, backend, session, share, txn)
+        own = own or one
         if one ~= nil and running then
             -- Its cache is worth a wait at its own replica, but not while another has room to spare.
             local most, measured = room(one, CROWDED, txn)
@@ -165,17 +214,19 @@ local function replica(txn, backend)
             end
         end
     end
+    local full = own
     if one == nil and not (running and own) then
-        one, own = of_nobody(pool, share, txn)
+        one, full = of_nobody(pool, share, txn)
     end
-    if one == nil and own ~= nil then
-        local _most, measured = room(own, share, txn)
+    if one == nil and full ~= nil then
+        local _most, measured = room(full, share, txn)
         if measured then
             return REFUSED
         end
         -- Its cache is worth the wait.
-        one = running and own or nil
+        one = running and full or nil
     end
+    count(txn, backend, one ~= nil and one == own and "own" or "other")
     if one == nil then
         -- For HAProxy nil would be a value.
         return
@@ -415,10 +466,15 @@ local function session(txn)
     for _, field in ipairs(FIELDS) do
         local found = named(text, field)
         if found ~= "" then
+            txn:set_var("txn.kind", "body")
             return found
         end
     end
-    return prompt(txn, text, start)
+    local found = prompt(txn, text, start)
+    if found ~= "" then
+        txn:set_var("txn.kind", "prompt")
+    end
+    return found
 end
 
 core.register_fetches("apiary_session", session)
