@@ -45,8 +45,8 @@ def changed(tmp_path, monkeypatch):
 
 
 def hot(**settings):
-    rules = alert_group(TelemetrySettings(**settings)).rules
-    return next(rule.expr for rule in rules if rule.name == "GpuHot")
+    rules = alert_group(TelemetrySettings(**settings))["rules"]
+    return next(rule["expr"] for rule in rules if rule["alert"] == "GpuHot")
 
 
 def test_a_threshold_of_one_model_is_one_line_in_its_file(changed):

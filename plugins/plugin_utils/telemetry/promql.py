@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -45,25 +44,8 @@ _PLACEHOLDER = re.compile(r"%\{([a-z_:]+)\}")
 MANAGED = "# Managed by Apiary: written from the plans; changes here are overwritten.\n"
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A recording rule, or with ``alert`` an alerting one."""
-
-    name: str
-    expr: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    alert: bool = False
-    wait: str | None = None
-
-
-@dataclass(frozen=True)
-class Group:
-    """Rules that are evaluated in order, together; None is Prometheus' own interval."""
-
-    name: str
-    rules: tuple[Rule, ...]
-    interval: str | None = None
+# A group of rules as a rule file has it: name, rules, and interval where it is its own.
+Group = Mapping[str, Any]
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
@@ -89,8 +71,8 @@ def quoted(text: str) -> str:
 
 
 def rule_file(groups: Sequence[Group]) -> str:
-    """Return a file of rules for Prometheus."""
-    return document({"groups": [_group(group) for group in groups if group.rules]})
+    """Return a file of rules for Prometheus; a group without rules is not in it."""
+    return document({"groups": [group for group in groups if group["rules"]]})
 
 
 def document(data: Any) -> str:
@@ -100,10 +82,15 @@ def document(data: Any) -> str:
     )
 
 
+def read_template(name: str, **values: Any) -> Any:
+    """Return what the YAML says that a template makes of ``values``."""
+    template = templates().get_template(f"monitoring/{name}.j2")
+    return yaml.load(template.render(**values), Loader=YAML_LOADER)  # noqa: S506 - a safe loader
+
+
 def configuration(name: str, **values: Any) -> str:
     """Return a program's configuration, of which a template has all that is not ``values``."""
-    template = templates().get_template(f"monitoring/{name}.j2")
-    return document(yaml.load(template.render(**values), Loader=YAML_LOADER))  # noqa: S506 - a safe loader
+    return document(read_template(name, **values))
 
 
 class _Plain(yaml.SafeDumper):
@@ -111,24 +98,6 @@ class _Plain(yaml.SafeDumper):
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
-
-
-def _group(group: Group) -> dict[str, Any]:
-    head: dict[str, Any] = {"name": group.name}
-    if group.interval:
-        head["interval"] = group.interval
-    return {**head, "rules": [_rule(rule) for rule in group.rules]}
-
-
-def _rule(rule: Rule) -> dict[str, Any]:
-    body: dict[str, Any] = {"alert" if rule.alert else "record": rule.name, "expr": rule.expr}
-    if rule.wait:
-        body["for"] = rule.wait
-    if rule.labels:
-        body["labels"] = dict(rule.labels)
-    if rule.annotations:
-        body["annotations"] = dict(rule.annotations)
-    return body
 
 
 def words(texts: Iterable[str]) -> str:

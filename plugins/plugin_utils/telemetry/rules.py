@@ -12,7 +12,7 @@ from typing import Any
 
 from ..documents import knowledge
 from ..gpus import gpu_models
-from .promql import Group, Rule, filled, number
+from .promql import Group, filled, number
 from .types import TelemetrySettings
 
 ALERTS = "telemetry/alerts.yml"
@@ -31,7 +31,7 @@ def alert_group(settings: TelemetrySettings) -> Group:
         for alert in knowledge(ALERTS)["alerts"]
         if alert["alert"] not in settings.without
     ]
-    return Group("apiary-alerts", tuple(rules))
+    return {"name": "apiary-alerts", "rules": rules}
 
 
 def thresholds(settings: TelemetrySettings) -> dict[str, float]:
@@ -45,20 +45,20 @@ def runbook(name: str, settings: TelemetrySettings) -> str:
     return f"{settings.runbooks or knowledge(ALERTS)['runbooks']}#{name.lower()}"
 
 
-def _rule(alert: Mapping[str, Any], settings: TelemetrySettings) -> Rule:
-    return Rule(
-        alert["alert"],
-        _expression(alert["expr"], settings),
-        {"severity": alert["severity"]},
-        {
+def _rule(alert: Mapping[str, Any], settings: TelemetrySettings) -> Mapping[str, Any]:
+    wait = _patient(alert.get("for"), settings.patience)
+    return {
+        "alert": alert["alert"],
+        "expr": _expression(alert["expr"], settings),
+        **({"for": wait} if wait else {}),
+        "labels": {"severity": alert["severity"]},
+        "annotations": {
             "summary": alert["summary"],
             "description": alert["description"],
             "remedy": alert["remedy"],
             "runbook_url": runbook(alert["alert"], settings),
         },
-        alert=True,
-        wait=_patient(alert.get("for"), settings.patience),
-    )
+    }
 
 
 def _expression(expr: str, settings: TelemetrySettings) -> str:
@@ -111,10 +111,11 @@ def _patient(wait: str | None, patience: float) -> str | None:
 def recording_groups() -> tuple[Group, ...]:
     """Return the groups of recording rules, in the order in which they build on each other."""
     table = knowledge(RECORDING)
-    groups: dict[str, list[Rule]] = {}
+    groups: dict[str, list[Mapping[str, str]]] = {}
     for name, entry in expanded(table):
-        groups.setdefault(name, []).append(Rule(entry["record"], _recorded(entry, table["join"])))
-    return tuple(Group(f"apiary-{name}", tuple(rules)) for name, rules in groups.items())
+        rule = {"record": entry["record"], "expr": _recorded(entry, table["join"])}
+        groups.setdefault(name, []).append(rule)
+    return tuple({"name": f"apiary-{name}", "rules": rules} for name, rules in groups.items())
 
 
 def expanded(table: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..documents import knowledge
@@ -17,7 +17,7 @@ from ..plan.engines import argument
 from ..plan.types import Plan
 from ..slo import Limit
 from ..slo import slo as limits
-from .promql import Group, Rule, bound, number, quoted
+from .promql import Group, bound, number, quoted, read_template
 from .types import Objective, TelemetrySettings
 
 ERRORS = "errors"
@@ -125,51 +125,22 @@ def _missing(name: str) -> Finding:
     )
 
 
-def slo_groups(promised: Sequence[Objective]) -> tuple[Group, ...]:
+def slo_groups(promised: Sequence[Objective]) -> Sequence[Group]:
     """Return the recording rules of the objectives: constants, misses, burn rates, goodput."""
     facts = knowledge("telemetry/settings.yml")
-    burn, intervals = facts["burn"], facts["intervals"]
-    groups = [Group("apiary-slo-objectives", tuple(_constants(promised, burn)))]
-    for window in burn["windows"]:
-        rules = [rule for objective in promised for rule in _misses(objective, window, burn)]
-        interval = f"{intervals[window]}s" if window in intervals else None
-        groups.append(Group(f"apiary-slo-{window}", tuple(rules), interval))
     names = dict.fromkeys(objective.deployment for objective in promised)
-    goodput = [rule for name in names for rule in _goodput(name, promised)]
-    return (*groups, Group("apiary-goodput", tuple(goodput)))
-
-
-def _labels(objective: Objective) -> dict[str, str]:
-    return {"deployment": objective.deployment, "slo": objective.slo}
-
-
-def _constants(promised: Sequence[Objective], burn: Mapping[str, Any]) -> Iterator[Rule]:
-    for objective in promised:
-        if objective.limit is not None and objective.bucket is not None:
-            limit, bucket = number(objective.limit), number(objective.bucket)
-            yield Rule("apiary:slo_limit_seconds", f"vector({limit})", _labels(objective))
-            yield Rule("apiary:slo_bucket_seconds", f"vector({bucket})", _labels(objective))
-        yield Rule("apiary:slo_target", f"vector({number(objective.target)})", _labels(objective))
-        for speed, fact in burn["speeds"].items():
-            share = min(fact["factor"] * (1 - objective.target), fact["most"])
-            labels = {**_labels(objective), "speed": speed}
-            yield Rule("apiary:slo_alert_ratio", f"vector({number(share)})", labels)
-
-
-def _misses(objective: Objective, window: str, burn: Mapping[str, Any]) -> Iterator[Rule]:
-    all_of, retained = counts(objective, window)
-    labels = _labels(objective)
-    misses = f"apiary:slo_misses:ratio_{window}"
-    if objective.slo == ERRORS:
-        failed = f"({retained} or {all_of} * 0)"
-        yield Rule(misses, f"{failed} / ({all_of} > 0)", labels)
-    else:
-        yield Rule(misses, f"clamp_min(1 - {retained} / ({all_of} > 0), 0)", labels)
-    chosen = f"{{deployment={quoted(objective.deployment)}, slo={quoted(objective.slo)}}}"
-    budget = number(1 - objective.target)
-    yield Rule(f"apiary:slo_burn:ratio_{window}", f"{misses}{chosen} / {budget}", labels)
-    if window in burn["counted"]:
-        yield Rule(f"apiary:slo_events:increase_{window}", all_of, labels)
+    limited = {name: counted_limits(name, promised) for name in names}
+    groups: Sequence[Group] = read_template(
+        "slo.yml",
+        promised=promised,
+        burn=facts["burn"],
+        intervals=facts["intervals"],
+        good={name: slos for name, slos in limited.items() if slos},
+        counts=counts,
+        number=number,
+        quoted=quoted,
+    )["groups"]
+    return groups
 
 
 def counts(objective: Objective, window: str) -> tuple[str, str]:
@@ -203,19 +174,3 @@ def counted_limits(name: str, promised: Sequence[Objective]) -> tuple[str, ...]:
         if before is None or objective.limit < (before.limit or 0):
             tightest[metric] = objective
     return tuple(objective.slo for objective in tightest.values())
-
-
-def _goodput(name: str, promised: Sequence[Objective]) -> Iterator[Rule]:
-    """Yield goodput: no histogram tells which requests missed two limits, so misses add up."""
-    chosen = counted_limits(name, promised)
-    if not chosen:
-        return
-    parts = (*chosen, ERRORS)
-    picked = f"deployment={quoted(name)}, slo=~{quoted('|'.join(parts))}"
-    misses = f"apiary:slo_misses:ratio_5m{{{picked}}}"
-    complete = f"count by (deployment) ({misses}) == {len(parts)}"
-    lost = f"(sum by (deployment) ({misses}) and {complete})"
-    yield Rule("apiary:goodput:ratio_5m", f"clamp_min(1 - {lost}, 0)", {"deployment": name})
-    own = f"{{deployment={quoted(name)}}}"
-    good = f"apiary:goodput:ratio_5m{own} * apiary:deployment_requests:rate_5m{own}"
-    yield Rule("apiary:goodput:rate_5m", good, {"deployment": name})

@@ -42,7 +42,7 @@ OBJECTIVES = (
     Objective("demo", "errors", 0.995),
 )
 GROUPS = (*recording_groups(), *slo_groups(OBJECTIVES))
-RULES = [rule for group in GROUPS for rule in group.rules]
+RULES = [rule for group in GROUPS for rule in group["rules"]]
 ALERTS = {one["alert"]: one for one in knowledge("telemetry/alerts.yml")["alerts"]}
 OWN = re.compile(r"(prometheus|alertmanager)_\w+")
 SCRAPED = {"job", "instance"}
@@ -59,20 +59,20 @@ def known():
     return found
 
 
-@each(RULES, name=lambda rule: rule.name)
+@each(RULES, name=lambda rule: rule["record"])
 def test_a_rule_reads_series_and_labels_that_exist_and_records_what_the_table_says(rule, known):
-    got = labels_of(rule.expr, known) | set(rule.labels)
-    (entry,) = (one for one in recorded_series() if one["record"] == rule.name)
+    got = labels_of(rule["expr"], known) | set(rule.get("labels", ()))
+    (entry,) = (one for one in recorded_series() if one["record"] == rule["record"])
     assert got <= {*SETS[entry["labels"]], *entry.get("more", ())}
 
 
-@each(RULES, name=lambda rule: rule.name)
+@each(RULES, name=lambda rule: rule["record"])
 def test_the_table_says_what_a_series_is_made_of(rule):
-    (entry,) = (one for one in recorded_series() if one["record"] == rule.name)
-    if rule.name.startswith(("apiary:slo_", "apiary:goodput")):
+    (entry,) = (one for one in recorded_series() if one["record"] == rule["record"])
+    if rule["record"].startswith(("apiary:slo_", "apiary:goodput")):
         return  # made of what each limit reads
     histogram = re.compile(r"(_bucket|_sum|_count)$")
-    read = {histogram.sub("", name) if "vllm:" in name else name for name in names(rule.expr)}
+    read = {histogram.sub("", name) if "vllm:" in name else name for name in names(rule["expr"])}
     said = {name for text in entry["needs"] for name in text.split("|")}
     joins = {"apiary:gpu_by_serial", "apiary:gpu_by_index"}
     if "amd" in entry:  # by way of the joins, which are made of it
@@ -80,14 +80,14 @@ def test_the_table_says_what_a_series_is_made_of(rule):
     assert read - joins == said
 
 
-@each(alert_group(TelemetrySettings()).rules, name=lambda rule: rule.name)
+@each(alert_group(TelemetrySettings())["rules"], name=lambda rule: rule["alert"])
 def test_an_alert_reads_series_that_exist_and_has_the_labels_that_it_says(rule, known):
-    entry = ALERTS[rule.name]
-    got = labels_of(rule.expr, known)
-    assert names(rule.expr) == set(entry["needs"])
+    entry = ALERTS[rule["alert"]]
+    got = labels_of(rule["expr"], known)
+    assert names(rule["expr"]) == set(entry["needs"])
     own = set(entry["labels"]) | (SCRAPED if entry.get("per_target") else set())
-    assert own <= got or rule.name == "PrometheusRulesFail", own - got
-    for text in rule.annotations.values():
+    assert own <= got or rule["alert"] == "PrometheusRulesFail", own - got
+    for text in rule["annotations"].values():
         told = set(re.findall(r"\$labels\.(\w+)", text))
         assert told <= own, text
 
@@ -105,8 +105,8 @@ def test_every_threshold_is_used_and_can_be_replaced():
     assert used == set(knowledge("telemetry/settings.yml")["thresholds"])
     mine = TelemetrySettings(thresholds={"gpu_junction_celsius": 90.0})
     assert thresholds(mine)["gpu_junction_celsius"] == 90
-    (hot,) = (rule for rule in alert_group(mine).rules if rule.name == "GpuHot")
-    assert "> 90 or" in hot.expr
+    (hot,) = (rule for rule in alert_group(mine)["rules"] if rule["alert"] == "GpuHot")
+    assert "> 90 or" in hot["expr"]
 
 
 def engine_versions():
@@ -138,7 +138,7 @@ def test_what_is_recorded_of_an_engine_holds_for_every_version(version):
 def test_series_are_named_once():
     found = [one["record"] for one in recorded_series()]
     assert len(found) == len(set(found))
-    recorded = {rule.name for rule in RULES}
+    recorded = {rule["record"] for rule in RULES}
     assert set(found) == recorded
 
 
@@ -375,7 +375,7 @@ def test_series_mean_what_they_say(tmp_path):
     document = {
         "rule_files": ["rules.yml"],
         "evaluation_interval": "1m",
-        "group_eval_order": [group.name for group in GROUPS],
+        "group_eval_order": [group["name"] for group in GROUPS],
         "tests": [meant(name) for name in MEANINGS],
     }
     (tmp_path / "rules.yml").write_text(rule_file(GROUPS))
@@ -386,8 +386,8 @@ def test_series_mean_what_they_say(tmp_path):
 
 def test_what_follows_in_a_group_stands_behind_what_it_reads():
     seen = set()
-    for rule in itertools.chain.from_iterable(group.rules for group in recording_groups()):
-        read = {name for name in names(rule.expr) if name.startswith("apiary:")}
+    for rule in itertools.chain.from_iterable(group["rules"] for group in recording_groups()):
+        read = {name for name in names(rule["expr"]) if name.startswith("apiary:")}
         # One that reads itself means what it was before.
-        assert read <= {*seen, rule.name}, rule.name
-        seen.add(rule.name)
+        assert read <= {*seen, rule["record"]}, rule["record"]
+        seen.add(rule["record"])

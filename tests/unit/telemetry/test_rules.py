@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.promql import (
-    Group,
     rule_file,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.rules import (
@@ -157,17 +155,17 @@ def needed(alert):
     Without annotations, which promtool would compare too.
     """
     groups = (*recording_groups(), *slo_groups(OBJECTIVES))
-    (rule,) = (one for one in alert_group(TelemetrySettings()).rules if one.name == alert)
+    (rule,) = (one for one in alert_group(TelemetrySettings())["rules"] if one["alert"] == alert)
     wanted, chosen = [rule], []
     while wanted:
         one = wanted.pop()
         chosen.append(one)
-        read = set(re.findall(r"apiary:[a-z0-9_:]+", one.expr))
-        rules = [own for group in groups for own in group.rules if own.name in read]
+        read = set(re.findall(r"apiary:[a-z0-9_:]+", one["expr"]))
+        rules = [own for group in groups for own in group["rules"] if own["record"] in read]
         wanted += [own for own in rules if own not in chosen and own not in wanted]
-    kept = [replace(group, rules=tuple(r for r in group.rules if r in chosen)) for group in groups]
-    bare = Group("alert", (replace(rule, annotations={}),))
-    return [group for group in (*kept, bare) if group.rules]
+    kept = [{**group, "rules": [r for r in group["rules"] if r in chosen]} for group in groups]
+    bare = {"name": "alert", "rules": [{**rule, "annotations": {}}]}
+    return [group for group in (*kept, bare) if group["rules"]]
 
 
 def write(place, alert, tests, step="1m"):
@@ -176,7 +174,7 @@ def write(place, alert, tests, step="1m"):
     document = {
         "rule_files": [f"{alert}-rules.yml"],
         "evaluation_interval": step,
-        "group_eval_order": [group.name for group in groups],
+        "group_eval_order": [group["name"] for group in groups],
         "tests": tests,
     }
     (place / f"{alert}-rules.yml").write_text(rule_file(groups))
