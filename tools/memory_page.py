@@ -121,9 +121,9 @@ def capacity() -> list[str]:
     columns = ("model", "layout", "KV cache", "weights GiB", "KV bytes per token", "pool GiB")
     columns += ("tokens per engine", "sequences per host")
     lines = [
-        "The shipped models on eight MI325X at `gpu_memory_utilization` 0.9 with a reserve of",
-        f"{reserve:.0f} GiB a GPU (an assumption): one engine of TP8 or two of TP4; sequences of",
-        "8,192 tokens.\n",
+        "The shipped models on eight MI325X at `gpu_memory_utilization` 0.9 with a reserve",
+        f"of at least {reserve:.0f} GiB a GPU (an assumption): one engine of TP8 or two of TP4;",
+        "sequences of 8,192 tokens.\n",
         f"| {' | '.join(columns)} |",
         "|---" * len(columns) + "|",
     ]

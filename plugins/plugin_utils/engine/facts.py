@@ -10,6 +10,7 @@ knowledge/vllm/facts.yml says of each what it is.
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -78,7 +79,7 @@ def facts(
         **model_facts(architecture, version),
         **features(architecture, deployment, version, gpu_facts(gpu).gfx or None),
         **splits(architecture, layout),
-        **_states(architecture, deployment, gpu),
+        **_states(as_loaded(architecture, version, gpu, {}), deployment, gpu),
     }
     for name in (
         *("max_model_len", "max_num_batched_tokens", "max_num_seqs", "gpu_memory_utilization"),
@@ -222,7 +223,8 @@ def as_loaded(
 ) -> Architecture:
     """Return the model as this engine holds it: with experts padded to what its kernels take.
 
-    ``version`` is a known one. Without a GPU nothing is known of its kernels. ``encoder_mode`` is
+    Its `step` is set where the engine's differs from the newest one's on a large GPU. ``version``
+    is a known one. Without a GPU nothing is known of its kernels. ``encoder_mode`` is
     what --mm-encoder-tp-mode says; with `data` each GPU has the towers whole.
     """
     details = {**(architecture.details or {})}
@@ -237,8 +239,20 @@ def as_loaded(
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
             details["expert_steps"] = entry["steps"]
             break
+    if unlike := _step(version, gpu):
+        details["step"] = {**knowledge("models/memory.yml")["step"], **unlike}
     same = details == (architecture.details or {})
     return architecture if same else dataclasses.replace(architecture, details=details)
+
+
+def _step(version: str, gpu: str | None) -> dict[str, int]:
+    """Return what the tokens of a step are where not those of the newest on a large GPU."""
+    gib = (gpu_facts(gpu).memory.gib if gpu else None) or math.inf
+    result: dict[str, int] = {}
+    for entry in knowledge("models/memory.yml")["step"]["unlike"]:
+        if read_span(entry.get("versions")).covers(version) and gib <= entry.get("gib", math.inf):
+            result |= entry["are"]
+    return result
 
 
 _STACK = ("aiter", "rocm")

@@ -29,6 +29,20 @@ def facts() -> dict[str, Any]:
     return found
 
 
+def step_tokens(architecture: Architecture, limits: Limits) -> int:
+    """Return the tokens of the largest step, of the newest release where none is known."""
+    own = (architecture.details or {}).get("step") or facts()["step"]
+    return int(limits.max_num_batched_tokens or own["batched_tokens"])
+
+
+def _tokens_in_flight(architecture: Architecture, layout: Layout, limits: Limits) -> int:
+    """Return the tokens that a window keeps beyond its own until their steps are done."""
+    own = (architecture.details or {}).get("step") or facts()["step"]
+    ahead: int = own["in_flight"] - 1
+    steps = ahead + split_of(layout).pipeline if ahead else 1
+    return steps * step_tokens(architecture, limits)
+
+
 @dataclass(frozen=True)
 class Group:
     """Layers of one kind on one GPU: ``token_bytes`` a layer, or its ``state_bytes``.
@@ -166,7 +180,7 @@ def pages(architecture: Architecture, layout: Layout, limits: Limits, length: in
     window = (architecture.details or {}).get("sliding_window")
     if window is None and any(group.kind == "sliding" for group in found):
         return None
-    tokens = limits.max_num_batched_tokens or facts()["batched_tokens"]["value"]
+    tokens = _tokens_in_flight(architecture, layout, limits)
     block, page = _page(architecture, found)
     size = _group_size([group.layers for group in found])
     taken = {"full": 0, "sliding": 0, "linear": 0}

@@ -15,7 +15,7 @@ import dataclasses
 from ..deployment import Layout, Limits
 from ..findings import Finding
 from . import quantization
-from .cache import facts, kv_bytes_per_token, pages
+from .cache import facts, kv_bytes_per_token, pages, step_tokens
 from .room import FACTS, GIB, Request, no_room, reserve_bytes
 from .types import Architecture, Memory
 from .weights import Index, by_module, checkpoint_bytes, not_loaded, split_of
@@ -74,7 +74,7 @@ def memory(
     findings = [
         *notes,
         *_unknown(result, architecture, vram_bytes),
-        *_reserve_note(result, limits, measured=reserve is not None),
+        *_reserve_note(result, step_tokens(architecture, limits), reserve is not None),
     ]
     needed = None if longest is None else pages(architecture, layout, limits, longest)
     if pool is not None and (pool <= 0 or (needed and pool < needed.sequence_bytes)):
@@ -142,10 +142,9 @@ def _unknown(result: Memory, architecture: Architecture, vram_bytes: int | None)
     return [Finding("FIT-UNKNOWN", subject, message, source=FACTS)] if names else []
 
 
-def _reserve_note(result: Memory, limits: Limits, measured: bool) -> list[Finding]:
+def _reserve_note(result: Memory, tokens: int, measured: bool) -> list[Finding]:
     if result.reserve_bytes_per_gpu is None or measured:
         return []
-    tokens = limits.max_num_batched_tokens or facts()["batched_tokens"]["value"]
     message = (
         f"{result.reserve_bytes_per_gpu / GIB:.1f} GiB a GPU are assumed for activations of"
         f" {tokens} tokens, RCCL and graphs"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..deployment import Layout, Limits
 from ..findings import Finding
-from .cache import facts, pages
+from .cache import facts, pages, step_tokens
 from .types import Architecture
 from .weights import Index, checkpoint_bytes, not_loaded, split_of, weights_bytes
 
@@ -40,7 +40,7 @@ def _activation_bytes(architecture: Architecture, layout: Layout, limits: Limits
     hidden, vocabulary = architecture.hidden_size, architecture.vocab_size
     if hidden is None or vocabulary is None or architecture.experts is None:
         return None
-    tokens = limits.max_num_batched_tokens or facts()["batched_tokens"]["value"]
+    tokens = step_tokens(architecture, limits)
     sequences = limits.max_num_seqs or facts()["sequences"]["value"]
     dense = details.get("intermediate_size") or 0
     experts = details.get("moe_intermediate_size") or 0

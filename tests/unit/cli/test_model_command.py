@@ -42,8 +42,8 @@ def test_the_memory_of_a_layout_counts_the_host(capsys, checkpoint):
     assert code == 0
     assert codes == ["FIT-RESERVE-ASSUMED"]
     assert memory["kv_bytes_per_token_per_gpu"] == 24_064
-    assert memory["kv_tokens_per_engine"] == pytest.approx(7.55e6, rel=1e-3)
-    assert memory["max_sequences"] == pytest.approx(1316, abs=1)
+    assert memory["kv_tokens_per_engine"] == pytest.approx(7.54e6, rel=1e-3)
+    assert memory["max_sequences"] == pytest.approx(1313, abs=1)
     assert memory["max_sequences_per_host"] == 2 * memory["max_sequences"]
     assert {item["kind"] for item in memory["modules"]} >= {"experts", "kv", "router"}
     total = sum(item["bytes_per_gpu"] for item in memory["modules"])

@@ -23,7 +23,7 @@ VISION = "Qwen/Qwen3-VL-235B-A22B-Instruct"
 
 
 def of(name, size, dtype="auto", expert_parallel=False, length=32768, vram=VRAM, share=0.9):
-    limits = Limits(max_model_len=length, kv_cache_dtype=dtype, gpu_memory_utilization=share)
+    limits = Limits(length, 8192, kv_cache_dtype=dtype, gpu_memory_utilization=share)
     return memory(known(name), Layout(size, 1, expert_parallel), limits, vram)
 
 

@@ -162,8 +162,9 @@ GPT_OSS = {
     ("length", "step", "window_blocks"),
     [
         (1000, 8192, 63),  # a step of 8,192 tokens may hold the whole sequence
-        (1000, 64, 13),  # (128 - 1 + 64) / 16, and one for a window that starts within a block
-        (100_000, 64, 13),
+        # (128 - 1 + 2 × 64) / 16, and one for a window that starts within a block
+        (1000, 64, 17),
+        (100_000, 64, 17),
     ],
 )
 def test_a_window_bounds_the_cache_of_its_layers(length, step, window_blocks):
@@ -210,8 +211,9 @@ def test_layers_of_unlike_size_share_pages_of_one_size():
     made = memory(model, Layout(1), Limits(320, max_num_batched_tokens=1), VRAM)
     assert made.kv_bytes_per_token_per_gpu == 2 * 4 * (24 + 8) * 2
     page = 16 * 8 * (24 + 8) * 2
-    # The full layers' half as wide page holds 32 tokens: 10 blocks; the window 4 and one more.
-    assert made.sequence_bytes_per_gpu == (10 + 5) * 2 * page
+    # The full layers' half as wide page holds 32 tokens: 10 blocks; the window and two steps of a
+    # token, 65, take 5 and one more.
+    assert made.sequence_bytes_per_gpu == (10 + 6) * 2 * page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,7 +246,9 @@ def test_data_parallel_ranks_share_experts_and_nothing_else():
 
 
 def test_replicas_count_for_the_host():
-    made = memory(known(FP8), Layout(4, 2, True), Limits(kv_cache_dtype="fp8"), VRAM, 5740)
+    made = memory(
+        known(FP8), Layout(4, 2, True), Limits(None, 8192, kv_cache_dtype="fp8"), VRAM, 5740
+    )
     assert made.max_sequences == pytest.approx(1316, abs=1)
     assert made.max_sequences_per_host == 2 * made.max_sequences
     assert made.kv_tokens_per_host == 2 * made.kv_tokens_per_engine
@@ -375,8 +379,8 @@ def test_what_is_no_index_is_refused(data):
 
 
 def test_a_measured_reserve_replaces_the_assumed_one():
-    made = memory(known(FP8), Layout(4), Limits(), VRAM, reserve=10 * GIB)
-    plain = memory(known(FP8), Layout(4), Limits(), VRAM)
+    made = memory(known(FP8), Layout(4), Limits(None, 8192), VRAM, reserve=10 * GIB)
+    plain = memory(known(FP8), Layout(4), Limits(None, 8192), VRAM)
     assert plain.kv_pool_bytes_per_gpu - made.kv_pool_bytes_per_gpu == 4 * GIB
     assert codes(made) == []
 

@@ -4,12 +4,16 @@
 
 """Weights and KV cache of published models against the tensors of vLLM 0.33.0 (tests/engine)."""
 
+import dataclasses
 import json
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import kv_bytes_per_token
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import (
+    kv_bytes_per_token,
+    pages,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import weights_bytes
 
@@ -96,7 +100,36 @@ def test_older_releases_do_not_pad_experts():
         ("0.33.0", {}),
         ("0.33.0", {**AITER, "VLLM_ROCM_USE_AITER_MOE": "0"}),
     ):
-        assert as_loaded(model, version, "MI325X", env) is model
+        loaded = as_loaded(model, version, "MI325X", env)
+        assert weights_bytes(loaded, Layout(8)) == weights_bytes(model, Layout(8))
+
+
+# EngineArgs.get_batch_defaults and VllmConfig.max_in_flight_tokens of these releases: blocks of 16
+# tokens for a sequence of 100,000, of which 10 of 20 layers, all alike, keep a window of 128.
+@pytest.mark.parametrize(
+    ("version", "gpu", "pipeline", "step", "in_flight"),
+    [
+        ("0.25.1", "MI325X", 1, 8192, 1),
+        ("0.25.1", "MI325X", 2, 8192, 1),
+        ("0.26.0", "MI325X", 1, 8192, 2),
+        ("0.27.1", "MI300X", 1, 8192, 2),
+        ("0.28.0", "MI300X", 1, 16384, 2),
+        ("0.33.0", "MI355X", 2, 16384, 3),
+        ("0.33.0", "MI210", 1, 2048, 2),
+        ("0.27.1", None, 1, 8192, 2),
+        ("0.33.0", None, 1, 16384, 2),
+    ],
+)
+def test_a_window_keeps_the_steps_in_flight(version, gpu, pipeline, step, in_flight):
+    model = read("Qwen/Qwen3-30B-A3B", num_hidden_layers=20)
+    layers = {"full": 10, "sliding": 10, "linear": 0}
+    details = {**model.details, "attention_layers": layers, "sliding_window": 128}
+    loaded = as_loaded(dataclasses.replace(model, details=details), version, gpu, {})
+    layout = Layout(1, pipeline_parallel_size=pipeline)
+    kept = -(-(128 - 1 + in_flight * step) // 16) + 1
+    made = pages(loaded, layout, Limits(), 100_000)
+    assert made.blocks_per_sequence == 100_000 // 16 + kept
+    assert pages(loaded, layout, Limits(None, step), 100_000) == made
 
 
 def test_a_mixed_quantization_is_read_module_by_module():
