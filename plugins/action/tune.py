@@ -15,6 +15,7 @@ import shlex
 import time
 from pathlib import Path
 
+import yaml
 from ansible.utils.display import Display
 
 from ..plugin_utils.adapters import (
@@ -37,7 +38,7 @@ from ..plugin_utils.rollout.events import server_of
 from ..plugin_utils.run_owner import is_dead, owner, show_alive
 from ..plugin_utils.tune import candidates, request, saved, steps, trial
 from ..plugin_utils.tune.host import TUNING, prepare, scope
-from ..plugin_utils.tune.summary import shown, summary, variables_of, winner_of
+from ..plugin_utils.tune.summary import routers_limits, shown, summary, variables_of, winner_of
 
 DISPLAY = Display()
 # What playbooks register: of the steps host, begin, next, and of those of a trial.
@@ -236,9 +237,12 @@ class ActionModule(Deciding):
         path = Path(arguments["state"])
         file, state = path.with_name("tuned.yml"), saved.read_state(path)
         text, diff = variables_of(state, path)
+        limits = routers_limits(state)
         if not self._task.check_mode:
             if text:
                 write_text(file, text)
+            if limits:
+                write_text(path.with_name("routers.yml"), yaml.safe_dump(limits, sort_keys=False))
             saved.release(path)
         lines = [*summary(state), *diff.splitlines()]
         if text:

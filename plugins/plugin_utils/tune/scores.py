@@ -39,7 +39,9 @@ def outcome_of(bench: Bench, path: str | None = None, seconds: float = 0.0) -> O
         score, most, summary = _found(bench, hosts)
     else:
         score, most, summary = _fixed(valid, hosts)
-    return Outcome("measured", score, most, summary, path=path, seconds=seconds)
+    kept = [one.best / hosts for one in bench.searches if one.best and one.by == "concurrency"]
+    within = min(kept, default=None)
+    return Outcome("measured", score, most, summary, path=path, seconds=seconds, within=within)
 
 
 def _found(bench: Bench, hosts: int) -> tuple[Interval, float | None, str]:

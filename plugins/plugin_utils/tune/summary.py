@@ -52,6 +52,32 @@ def _verdict(state: Tune) -> Iterator[str]:
         yield from (f"  {path}: {_value(value)}" for path, value in changes.items())
         for finding in state.candidate(made.candidate).findings:
             yield f"  {finding}"
+    if limits := routers_limits(state):
+        yield f"  routers may refuse what comes too late, by {_value(limits)}"
+
+
+def routers_limits(state: Tune) -> dict[str, Any]:
+    """Return the variable by which routers keep the SLO of what serves from now on, {} of none.
+
+    Of a replica it is the least that an engine run of the finals or the repeat kept the SLO at.
+    """
+    requested, made = state.requested, state.choice
+    first = [limit.seconds for limit in requested.slo if limit.metric == "ttft"]
+    serving = (made and made.candidate) or (state.current.id if state.current else "")
+    found = [
+        one.outcome.within
+        for kind in ("final", "confirm")
+        for one in (scores.measured(state, kind, serving) if made else ())
+        if one.outcome and one.outcome.within
+    ]
+    if not found:
+        return {}
+    changes = state.candidate(serving).changes
+    replicas = len(candidates.world_of(state).plan(changes).replicas)
+    limits: dict[str, Any] = {"within_slo": max(1, int(min(found) / replicas))}
+    limits |= {"ttft_seconds": min(first)} if first else {}
+    name = requested.deployment.name
+    return {"router_queueing": {field: {name: value} for field, value in limits.items()}}
 
 
 def _value(value: Any) -> str:

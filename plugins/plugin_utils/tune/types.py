@@ -111,6 +111,7 @@ class Outcome:
     """How a trial ended. ``score`` is of the repeats in this one engine run.
 
     ``most`` is what the score could be at best: the rate at the lowest level that broke the SLO.
+    ``within`` is how many requests at once kept it, of one host.
     ``path`` is the Bench document's, relative to this one; ``cause`` is from the journal.
     """
 
@@ -122,6 +123,7 @@ class Outcome:
     path: str | None = None
     seconds: float = 0.0
     findings: tuple[Finding, ...] = ()
+    within: float | None = None
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,9 @@ class World:
         luck = random.Random(f"{self.seed} {trial.id}").gauss(1.0, self.noise)
         rate = self.rate(trial.candidate) * self.hosts.get(trial.host, 1.0) * max(0.1, luck)
         path = f"{trial.id}/bench.json"
-        return Outcome("measured", Interval(3, rate), rate * self.bracket, path=path, seconds=60)
+        score, most = Interval(3, rate), rate * self.bracket
+        within = 4 * rate if trial.kind != "alike" else None
+        return Outcome("measured", score, most, path=path, seconds=60, within=within)
 
 
 def saved(state: Tune) -> Tune:

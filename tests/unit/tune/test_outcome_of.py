@@ -101,3 +101,10 @@ def test_scores_are_of_one_host():
     two = dataclasses.replace(found, target=dataclasses.replace(found.target, hosts=2))
     one, half = (scores.outcome_of(bench).score.mean for bench in (found, two))
     assert half == pytest.approx(one / 2)
+
+
+@pytest.mark.parametrize(("by", "within"), [("concurrency", 12), ("request_rate", None)])
+def test_what_kept_the_slo_at_once_is_of_one_host(by, within):
+    found = SearchResult("5/5", by, 24, 32, Interval(1, 9.0))
+    outcome = scores.outcome_of(bench_of(level("OK"), searches=(found,), hosts=2))
+    assert outcome.within == within

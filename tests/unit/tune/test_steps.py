@@ -10,7 +10,10 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Interval
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, Finding
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune import steps
-from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import summary
+from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.summary import (
+    routers_limits,
+    summary,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.types import Outcome
 
 from support.bench.tuned import SLO, World, begun, carried_out, saved
@@ -38,6 +41,21 @@ def test_the_best_layout_wins_and_a_repeat_confirms_it():
     assert made.repeat.ratio == pytest.approx(10 / 8, rel=0.05)
     assert made.score.mean == pytest.approx(10, rel=0.03)
     assert "better, +2" in made.reason
+
+
+def test_routers_get_the_limits_of_what_serves_from_now_on():
+    """40 at once on the winner's host of four replicas; 10 of each, the noise aside."""
+    assert routers_limits(begun()) == {}
+    state = carried_out(begun(), World(rates(), noise=0))
+    name = state.requested.deployment.name
+    limits = {"within_slo": {name: 10}, "ttft_seconds": {name: 2.0}}
+    assert routers_limits(state) == {"router_queueing": limits}
+    assert f"within_slo: {{{name}: 10}}" in "\n".join(summary(state))
+    # The current one, one engine of four GPUs, stays.
+    same = routers_limits(carried_out(begun(slo=SLO[1:]), World(lambda name: 8.0, noise=0)))
+    assert same == {"router_queueing": {"within_slo": {name: 32}}}
+    fixed = World(rates(), events=lambda trial: Outcome("measured", Interval(3, 1.0)))
+    assert routers_limits(carried_out(begun(), fixed)) == {}
 
 
 def test_equal_configurations_end_without_a_difference_and_the_current_one_stays():

@@ -55,9 +55,16 @@ def words(progress: Progress) -> str:
 
 def lines(bench: Bench) -> list[str]:
     """Return a benchmark in lines: its levels, then what each search found."""
+    # Each engine has told its metrics, or how many there are is not known.
+    engines = len(bench.target.metrics) if any(one.engine for one in bench.levels) else 0
     searches = [
         f"SLO of {found.workload}: {found_text(found)}"
         + (f"; {between(found.request_rate, 'requests/s')} served" if found.request_rate else "")
+        + (
+            f"; router_queueing.within_slo: {max(1, int(found.best / engines))} of a replica"
+            if found.best and found.by == "concurrency" and engines
+            else ""
+        )
         for found in bench.searches
     ]
     return [*map(level_text, bench.levels), *searches]
