@@ -5,7 +5,8 @@
 """Replicas that are no engines, and a client: HTTP on loopback in one event loop.
 
 A request says what shall come of it: a JSON body with `seconds` (of work), `chunks` (streamed in
-that time), `status`, or `die` (the connection is lost in the middle).
+that time), `status`, `die` (the connection is lost in the middle), or `cut` (a stream that ends
+before its first token).
 """
 
 from __future__ import annotations
@@ -104,6 +105,9 @@ class Replica:
                     f"HTTP/1.1 200 OK\r\nX-Replica: {self.name}\r\nConnection: close\r\n"
                     "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
                 )
+            if asked.get("cut"):
+                writer.close()
+                return
             for number in range(max(chunks, 1)):
                 if seconds:
                     await asyncio.wait([gone], timeout=seconds / max(chunks, 1))

@@ -24,6 +24,8 @@ core = {
             fetch = called
         end
     end,
+    register_service = function() end,
+    thread = 1,
     register_action = function(_, _, called) action = called end,
 }
 dofile(arg[1])
