@@ -6,7 +6,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm test-busy chaos
+.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry routers molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm test-busy chaos
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,12 @@ docs-test: .venv/ready ## Follow the tutorial and every how-to page literally on
 
 telemetry: .venv/ready ## A real Prometheus reads what a host exposes: each rule and panel finds its series
 	pytest --quiet tests/telemetry
+
+routers: .venv/ready ## Our router, vllm-router, smg and plain HAProxy before the same mock engines, three seeds (SECONDS_EACH=150)
+	test -f .lab/routers/ready -a .lab/routers/ready -nt requirements/routers.txt || { python -m venv .lab/routers && \
+	  .lab/routers/bin/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/routers.txt && touch .lab/routers/ready; }
+	python benchmarks/routers.py --rates 14,36 --seeds 1,2,3 --seconds $(or $(SECONDS_EACH),150) --routers \
+	  apiary,apiary/unkeyed,vllm-router:cache_aware,vllm-router:sticky_least_loaded,smg:cache_aware,smg:prefix_hash,smg:consistent_hashing,leastconn,hash
 
 molecule: .venv/ready ## Molecule scenarios on two simulated hosts (SCENARIO="ci", "night", a name; all without)
 	python tests/lab/scenarios.py $(SCENARIO)
@@ -110,4 +116,4 @@ requirements: .venv/ready ## Pin again, with hashes
 
 clean: ## Remove the environment and everything built
 	test ! -d .lab/vm || python3 tests/vm/vm.py down --all
-	rm -rf .venv dist site .docs artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/mirror .lab/meta .lab/repository .lab/repository.tar
+	rm -rf .venv dist site .docs artifacts .ansible .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .lab/engine .lab/mirror .lab/meta .lab/routers .lab/repository .lab/repository.tar

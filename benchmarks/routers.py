@@ -5,14 +5,15 @@
 """Routers side by side before the same mock engines, up to and beyond what these can serve.
 
     python benchmarks/routers.py [--json] [--rates 14,18,27,54] [--seeds 1,2,3] [--routers LIST]
-        [--vllm-router PROGRAM] [--smg PROGRAM]
+        [--programs DIRECTORY]
 
 Engines compute one prompt after the other (3,000 tokens/s), keep what they have computed (200,000
 tokens, the least used goes first) and send headers at once, the first token when the prompt is
-done. Clients have chats of ten turns, retry twice, and give a chat up then. Good is an answer whose
-first token came within the SLO, counted from the client's first try of that turn's request that was
-served. The other routers are found as programs of their wheels, in a virtual environment of their
-own: `python -m venv E; E/bin/pip install vllm-router smg`.
+done. They tell their load as vLLM does. Clients have chats of ten turns, name their session in the
+headers that the routers know (not at NAME/unkeyed), retry twice, and give a chat up then. Good is
+an answer whose first token came within the SLO, counted from the client's first try of that turn's
+request that was served. vllm-router and smg are of their wheels: `make routers` installs what
+requirements/routers.txt pins and runs all.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -50,6 +52,23 @@ CHARACTERS = 4  # of a token
 SHIPPED = 256  # requests that an engine takes at once
 THREADS = 8  # of our router, as on a host with many CPUs: they learn together
 _PATH = "/v1/chat/completions"
+# Two of smg's own, of which it takes the second.
+KEYS = ("X-Session-Id", "X-SMG-Routing-Key")
+MODELS = b'{"object":"list","data":[{"id":"org/model","object":"model","owned_by":"vllm"}]}'
+GAUGES = (
+    'vllm:num_requests_running{{model_name="org/model",engine="0"}} {running}\n'
+    'vllm:num_requests_waiting{{model_name="org/model",engine="0"}} {waiting}\n'
+    'vllm:kv_cache_usage_perc{{model_name="org/model",engine="0"}} {usage}\n'
+)
+TOKEN = (
+    b'data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"org/model","choices":\
+[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+)
+
+
+def response(kind: str, text: bytes, status: str = "200 OK") -> bytes:
+    head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(text)}\r\n"
+    return f"{head}Content-Type: {kind}\r\n\r\n".encode() + text
 
 
 class Engine:
@@ -57,7 +76,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.cache: OrderedDict[int, int] = OrderedDict()
-        self.used = self.prompts = self.hits = self.requests = 0
+        self.used = self.prompts = self.hits = self.requests = self.waiting = self.running = 0
         self.prefill = asyncio.Lock()
         self.port = 0
         self.server: asyncio.Server | None = None
@@ -86,6 +105,17 @@ class Engine:
             self.used -= self.cache.popitem(last=False)[1]
         return max(missing, 16)
 
+    def told(self, path: str) -> bytes:
+        """Return the answer to a GET: what vLLM has, and 404 for what it lacks."""
+        gauges = {"running": self.running, "waiting": self.waiting, "usage": self.used / POOL}
+        kind, text = {
+            "/health": ("text/plain", b""),
+            "/v1/models": ("application/json", MODELS),
+            "/version": ("application/json", b'{"version":"0.33.0"}'),
+            "/metrics": ("text/plain", GAUGES.format(**gauges).encode()),
+        }.get(path, ("", b"{}"))
+        return response(kind or "application/json", text, "200 OK" if kind else "404 Not Found")
+
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # At the end of a run some are in work.
         ended = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError)
@@ -96,10 +126,15 @@ class Engine:
             else:
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
             if line.startswith("GET"):
-                listed = b'{"object":"list","data":[{"id":"org/model","object":"model"}]}'
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n")
-                writer.write(b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(listed))
-                writer.write(listed)
+                writer.write(self.told(line.split()[1]))
+            elif line.split()[1].endswith("/render"):
+                # vllm-router has an engine make tokens of a prompt before it chooses.
+                whole = "".join(one["content"] for one in json.loads(body)["messages"])
+                parts = (whole[at : at + CHARACTERS] for at in range(0, len(whole), CHARACTERS))
+                tokens = [zlib.crc32(part.encode()) & 0xFFFF for part in parts]
+                writer.write(
+                    response("application/json", b'{"request_id":"x","token_ids":%a}' % tokens)
+                )
             else:
                 self.requests += 1
                 writer.write(
@@ -107,12 +142,21 @@ class Engine:
                     b"Transfer-Encoding: chunked\r\n\r\n"
                 )
                 await writer.drain()
-                async with self.prefill:
-                    await asyncio.sleep(self.lookup(json.loads(body)["messages"]) / PREFILL)
-                writer.write(b"9\r\ndata: x\n\n\r\n")
+                self.waiting += 1
+                try:
+                    async with self.prefill:
+                        missing = self.lookup(json.loads(body)["messages"])
+                        await asyncio.sleep(missing / PREFILL)
+                finally:
+                    self.waiting -= 1
+                writer.write(b"%x\r\n%s\r\n" % (len(TOKEN), TOKEN))
                 await writer.drain()
-                await asyncio.sleep(DECODE)
-                writer.write(b"0\r\n\r\n")
+                self.running += 1
+                try:
+                    await asyncio.sleep(DECODE)
+                finally:
+                    self.running -= 1
+                writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
             await writer.drain()
         writer.close()
 
@@ -153,7 +197,12 @@ def text(draw: random.Random, tokens: int) -> str:
 
 
 async def chat(
-    port: int, draw: random.Random, system: str, key: str, counts: Callable[[], bool], tally: Tally
+    port: int,
+    draw: random.Random,
+    system: str,
+    headers: dict[str, str],
+    counts: Callable[[], bool],
+    tally: Tally,
 ) -> None:
     """Have one chat, and tell what became of its requests."""
     messages = [{"role": "system", "content": system}]
@@ -163,7 +212,7 @@ async def chat(
         for attempt in range(TRIES):
             client, answer = Client(port), Answer()
             with contextlib.suppress(OSError):
-                answer = await client.ask(body, {"X-Session-Id": key}, _PATH)
+                answer = await client.ask(body, headers, _PATH)
             client.close()
             if counts():
                 tally.statuses[str(answer.status)] += 1
@@ -183,7 +232,7 @@ async def chat(
         await asyncio.sleep(draw.expovariate(1 / THINK))
 
 
-async def load(port: int, rate: float, seed: int, seconds: float) -> Tally:
+async def load(port: int, rate: float, seed: int, seconds: float, keys: tuple[str, ...]) -> Tally:
     """Begin chats so that their turns come at a rate; count what happens after three tenths."""
     draw, tally, clock = random.Random(seed), Tally(), asyncio.get_running_loop().time  # noqa: S311 - no secret
     cards = [text(draw, CARD) for _number in range(CARDS)]
@@ -199,7 +248,8 @@ async def load(port: int, rate: float, seed: int, seconds: float) -> Tally:
         own = random.Random(draw.random())  # noqa: S311 - no secret
         key = f"chat-{own.getrandbits(60)}"
         system = draw.choices(cards, weights)[0]
-        tasks.append(asyncio.create_task(chat(port, own, system, key, counts, tally)))
+        headers = {"Content-Type": "application/json", **dict.fromkeys(keys, key)}
+        tasks.append(asyncio.create_task(chat(port, own, system, headers, counts, tally)))
         due += draw.expovariate(rate / TURNS)
     for task in tasks:
         task.cancel()
@@ -235,6 +285,9 @@ async def program(argv: list[str], port: int) -> AsyncIterator[Started]:
         yield port, lambda: {process.pid}
     finally:
         process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(2)  # some wait for streams that no engine ends any more
+        process.kill()
         process.wait()
 
 
@@ -258,7 +311,7 @@ def other(ports: list[int], argv: list[str], policy: str) -> Any:
     return program([*argv, *(f"http://127.0.0.1:{at}" for at in ports)], port)
 
 
-def started(name: str, ports: list[int], place: Path, programs: dict[str, str]) -> Any:
+def started(name: str, ports: list[int], place: Path, programs: Path) -> Any:
     """Return the router of a name: apiary, apiary:unlimited, apiary:N, a policy, program:policy."""
     kind, _colon, policy = name.partition(":")
     if kind == "apiary":
@@ -268,8 +321,8 @@ def started(name: str, ports: list[int], place: Path, programs: dict[str, str]) 
         elif policy:
             queueing = replace(queueing, within_slo={"demo": int(policy)})
         return apiary(ports, place, queueing)
-    if kind in programs:
-        argv = [programs[kind], *(["launch"] if kind == "smg" else [])]
+    if kind in ("smg", "vllm-router"):
+        argv = [str(programs / kind), *(["launch"] if kind == "smg" else [])]
         return other(ports, argv, policy or "cache_aware")
     balance = {"hash": "hdr(X-Session-Id)\n    hash-type consistent"}.get(name, name)
     return plain(ports, place, balance)
@@ -285,15 +338,16 @@ def cpu_seconds(processes: set[int]) -> float:
 
 
 async def measure(
-    name: str, rate: float, seed: int, seconds: float, count: int, programs: dict[str, str]
+    name: str, rate: float, seed: int, seconds: float, count: int, programs: Path
 ) -> Row:
     """Return what a router made of one load."""
     engines = [await Engine().start() for _number in range(count)]
     with tempfile.TemporaryDirectory(prefix="router-") as directory:
-        running = started(name, [one.port for one in engines], Path(directory), programs)
+        router, _slash, unkeyed = name.partition("/")
+        running = started(router, [one.port for one in engines], Path(directory), programs)
         async with running as (port, workers):
             before = cpu_seconds(workers())
-            tally = await load(port, rate, seed, seconds)
+            tally = await load(port, rate, seed, seconds, () if unkeyed else KEYS)
             spent = cpu_seconds(workers()) - before
     for one in engines:
         if one.server is not None:
@@ -341,8 +395,12 @@ def numbers(_context: object, _parameter: object, value: str) -> list[float]:
 @click.option("--seconds", default=150.0, show_default=True, help="Time of each run.")
 @click.option("--replicas", "count", default=4, show_default=True)
 @click.option("--routers", "names", default="apiary,apiary:unlimited,leastconn,roundrobin,hash")
-@click.option("--vllm-router", "vllm", help="The program; its routers are vllm-router:POLICY.")
-@click.option("--smg", help="The program; its routers are smg:POLICY.")
+@click.option(
+    "--programs",
+    type=click.Path(path_type=Path),
+    default=".lab/routers/bin",
+    help="Where vllm-router and smg are; these routers are vllm-router:POLICY, smg:POLICY.",
+)
 def main(
     as_json: bool,
     rates: list[float],
@@ -350,11 +408,9 @@ def main(
     seconds: float,
     count: int,
     names: str,
-    vllm: str | None,
-    smg: str | None,
+    programs: Path,
 ) -> None:
     """Measure routers under load that grows beyond what the engines can serve."""
-    programs = {name: path for name, path in (("vllm-router", vllm), ("smg", smg)) if path}
     rows = [
         asyncio.run(measure(name, rate, int(seed), seconds, count, programs))
         for name in names.split(",")

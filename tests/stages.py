@@ -64,7 +64,7 @@ STAGES = {
     stage.name: stage
     for stage in (
         *map(_make, ("lint", "sanity", "unit", "browser", "telemetry")),
-        *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger")),
+        *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger", "routers")),
         Stage("engine-turns", (*ENGINE, "ENGINE=--small --optional --turns 2")),
         Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
         Stage("molecule-night", (sys.executable, "tests/lab/scenarios.py", "night")),
@@ -108,6 +108,7 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("chaos-seeds",),
         *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
         ("engine-turns",),
+        ("routers",),
     ),
 }
 

