@@ -20,10 +20,9 @@ from .documents import from_document
 from .evidence.types import Evidence
 from .findings import Finding, error
 from .fleet import router_role
-from .fleet.saved import quarantined, saved_plans, saved_system, saved_topology
+from .fleet.saved import quarantined, saved_plans
 from .host import telemetry as telemetry_host
 from .host import weights
-from .host.telemetry.amd import has_package
 from .host.types import ConcernPlan
 from .plan.check import plan_of
 from .reach import Known, reach_of, with_reach
@@ -32,8 +31,7 @@ from .render.replicas import closed
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
 from .telemetry import monitoring_role
-from .telemetry.targets import address_of, watched_host
-from .telemetry.types import MonitoredHost
+from .telemetry.targets import address_of, monitored, watched_host
 from .web_keys import authority_of, make_web_keys
 
 # Of hosts with GPUs, and of routers.
@@ -65,7 +63,7 @@ def decide_role(
         return _with_keys(role, options, evidence.host, inventory, telemetry)
     if role == "weights":
         return weights.decide(options, evidence)
-    hosts = [_monitored(inventory.watched(item)) for item in options["monitoring_hosts"]]
+    hosts = [monitored(inventory.watched(item)) for item in options["monitoring_hosts"]]
     peers = [inventory.address(name) for name in options["monitoring_peers"]]
     plan = monitoring_role.decide({**options, "monitoring_peers": peers}, evidence, hosts)
     return _with_keys(role, options, evidence.host, inventory, plan)
@@ -154,27 +152,6 @@ def _reaching(evidence: Evidence, inventory: Inventory) -> Iterator[Mapping[str,
         for plan in plans:
             if f"/etc/apiary/{plan.deployment.name}/ports.nft" in names:
                 yield from closed(plan, reach)
-
-
-def _monitored(place: Mapping[str, Any]) -> MonitoredHost:
-    """Return a host with its plans, which a directory of the controller or the mapping has."""
-    directory = Path(place["artifacts"]).absolute() if place.get("artifacts") else None
-    plans = tuple(plan_of(plan, place["host"]) for plan in place.get("plans") or [])
-    if directory and not plans and not quarantined(directory):
-        plans, _reason = saved_plans(directory)
-    exporters = place.get("exporters") or ["amd", "node"]
-    if directory and place.get("amd_packaged_only") and not has_package(saved_system(directory)):
-        exporters = [name for name in exporters if name != "amd"]
-    names = ("rack", "failure_domain", "router_port", "amd_port", "node_port")
-    return MonitoredHost(
-        name=place["host"],
-        address=place["address"],
-        plans=plans,
-        topology=saved_topology(directory) if directory else None,
-        exporters=tuple(exporters),
-        node_web=place.get("node_web", True),
-        **{name: place.get(name) for name in names},
-    )
 
 
 def decide_replicas(

@@ -7,9 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ..host.telemetry.amd import way
+from ..fleet.saved import quarantined, saved_plans, saved_system, saved_topology
+from ..host.telemetry.amd import has_package, way
+from ..plan.check import plan_of
 from ..plan.types import Plan, Replica
 from ..router.types import RouterSettings
 from .promql import ALERTMANAGER, AMD, ENGINE, HAPROXY, NODE, PLAIN, PROMETHEUS, known
@@ -152,3 +155,24 @@ def watched_host(
         "node_web": str(variables.get("telemetry_web_enabled")).lower() not in _FALSE,
         "amd_packaged_only": packaged_only and not variables.get("telemetry_amd_suite"),
     }
+
+
+def monitored(place: Mapping[str, Any]) -> MonitoredHost:
+    """Return a host with its plans, which a directory of the controller or the mapping has."""
+    directory = Path(place["artifacts"]).absolute() if place.get("artifacts") else None
+    plans = tuple(plan_of(plan, place["host"]) for plan in place.get("plans") or [])
+    if directory and not plans and not quarantined(directory):
+        plans, _reason = saved_plans(directory)
+    exporters = place.get("exporters") or ["amd", "node"]
+    if directory and place.get("amd_packaged_only") and not has_package(saved_system(directory)):
+        exporters = [name for name in exporters if name != "amd"]
+    names = ("rack", "failure_domain", "router_port", "amd_port", "node_port")
+    return MonitoredHost(
+        name=place["host"],
+        address=place["address"],
+        plans=plans,
+        topology=saved_topology(directory) if directory else None,
+        exporters=tuple(exporters),
+        node_web=place.get("node_web", True),
+        **{name: place.get(name) for name in names},
+    )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.files import read_
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
     plan_files,
-    quarantined,
-    saved_plans,
-    saved_system,
-    saved_topology,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.telemetry.amd import (
-    has_package,
-    way,
+from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.targets import (
+    monitored,
+    watched_host,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import RouterSettings
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
-    Exporter,
     MonitoredHost,
     TelemetrySettings,
 )
@@ -36,8 +30,6 @@ from apiary.fleet.hosts import GROUP, FleetHost, read_hosts
 ROUTERS, MONITORING = "routers", "monitoring"
 PREFIX = "monitoring_"
 WATCHERS = ("prometheus", "alertmanager")
-ROUTER_PORT = RouterSettings().admin_port
-NODE: tuple[Exporter, ...] = ("node",)
 
 
 def hosts_of_inventory(
@@ -60,14 +52,8 @@ def hosts_of_inventory(
     hosts = []
     for item in result:
         router = ROUTERS in item.groups
-        if item.name in chosen:
-            host = _monitored(item, artifacts)
-        elif router or MONITORING in item.groups:
-            host = replace(_placed(item), exporters=NODE)
-        else:
-            continue
-        port = (_port(item, "router_admin_port") or ROUTER_PORT) if router else None
-        hosts.append(replace(host, router_port=port))
+        if item.name in chosen or router or MONITORING in item.groups:
+            hosts.append(_monitored(item, artifacts, item.name in chosen, router))
     gpu_hosts = [host for host in hosts if host.name in chosen]
     return tuple(hosts), _without_plan(gpu_hosts)
 
@@ -87,7 +73,7 @@ def hosts_of_artifacts(artifacts: Path) -> tuple[tuple[MonitoredHost, ...], tupl
             "holds no plan of any host",
             origin="playbooks/site.yml and plan.yml write them, --inventory names hosts",
         )
-    hosts = tuple(_monitored(FleetHost(name), artifacts) for name in names)
+    hosts = tuple(_monitored(FleetHost(name), artifacts, True, False) for name in names)
     return hosts, _without_plan(hosts)
 
 
@@ -117,37 +103,24 @@ def _entries(directory: Path) -> Iterable[Path]:
     return directory.iterdir()
 
 
-def _placed(host: FleetHost) -> MonitoredHost:
-    # ansible_host comes first, apiary_address, which other hosts use, last.
-    address = host.addresses[-1] if host.addresses else host.name
-    return MonitoredHost(
-        host.name,
-        address,
-        host.rack,
-        host.domain,
-        amd_port=_port(host, "telemetry_amd_port"),
-        node_port=_port(host, "telemetry_node_port"),
-    )
-
-
-def _port(host: FleetHost, name: str) -> int | None:
-    """Return a port; None where the variable is no number, which its role refuses."""
-    text = host.metrics.get(name)
-    return int(text) if text and text.isdecimal() else None
-
-
-def _monitored(host: FleetHost, artifacts: Path | None) -> MonitoredHost:
-    directory = (artifacts or Path(host.artifacts)) / host.name
-    given = host.metrics.get
-    packaged = bool(given("telemetry_amd_suite")) or has_package(saved_system(directory))
-    method = given("telemetry_amd_method") or "auto"
-    amd = way(method, bool(given("telemetry_amd_digest")), packaged) != "none"
-    return replace(
-        _placed(host),
-        plans=() if quarantined(directory) else saved_plans(directory)[0],
-        topology=saved_topology(directory),
-        exporters=("amd", "node") if amd else NODE,
-    )
+def _monitored(
+    host: FleetHost, artifacts: Path | None, has_gpus: bool, is_router: bool
+) -> MonitoredHost:
+    """Return what is watched of a host; a port that is no number, its role refuses."""
+    own = {
+        name: int(text) if name.endswith("_port") else text
+        for name, text in host.metrics.items()
+        if text and (text.isdecimal() or not name.endswith("_port"))
+    }
+    variables = {
+        **own,
+        # ansible_host comes first, apiary_address, which other hosts use, last.
+        "apiary_address": host.addresses[-1] if host.addresses else host.name,
+        "apiary_artifacts": artifacts or host.artifacts,
+        "apiary_failure_domain": host.domain,
+        "apiary_rack": host.rack,
+    }
+    return monitored(watched_host(host.name, variables, has_gpus, is_router))
 
 
 def load_settings(name: str | None) -> TelemetrySettings:
