@@ -46,7 +46,6 @@ from simulated_sysfs import generate
 from support.demo import demo_plan
 from support.router.haproxy import HAProxy, free_ports
 from support.telemetry.prometheus import program
-from support.topology.topologies import mi325x
 
 LAB = Path(__file__).parents[1] / "lab"
 MODEL = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"
@@ -167,9 +166,7 @@ class Fleet:
         for replica in plan.replicas:
             self._engine(root, address, version, replica.port)
         self._exporters(name, address, root)
-        self.hosts.append(
-            MonitoredHost(name, address, f"rack-{name[-1]}", plans=(plan,), topology=mi325x())
-        )
+        self.hosts.append(MonitoredHost(name, address, f"rack-{name[-1]}", plans=(plan,)))
 
     def _plan(self, name: str, version: str) -> Plan:
         plan = demo_plan()

@@ -22,8 +22,6 @@ from ..files import read_text, utc_now, write_text
 from ..findings import ApiaryError, Finding, error
 from ..plan.check import parse_plan
 from ..plan.types import Plan
-from ..topology.read import read
-from ..topology.types import Topology
 from .ledger import Decided, Ledger
 from .types import Quarantine, Survey
 
@@ -162,14 +160,6 @@ def saved_plans(directory: Path) -> tuple[tuple[Plan, ...], str | None]:
 def quarantined(directory: Path) -> bool:
     """Say whether a host is kept out; it is watched, and serves nothing."""
     return (directory / "quarantine.json").exists()
-
-
-def saved_topology(directory: Path) -> Topology | None:
-    """Return a host's topology, by itself or of its evidence; None where neither is there."""
-    saved, evidence = directory / "topology.json", directory / "evidence.json"
-    if evidence.is_file() and not saved.is_file():
-        return read(read_text(str(evidence)), str(evidence))
-    return load(Topology, saved)
 
 
 def saved_system(directory: Path) -> str | None:

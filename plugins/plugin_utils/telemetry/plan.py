@@ -17,7 +17,7 @@ from .check import check_hosts, check_settings, check_targets
 from .promql import rule_file
 from .rules import alert_group, recording_groups
 from .slo import objectives, slo_groups
-from .targets import targets, watched
+from .targets import serving, targets
 from .types import MonitoredHost, Objective, TelemetryPlan, TelemetrySettings
 
 
@@ -41,9 +41,7 @@ def telemetry_plan(
     findings += [*notes, *_engines(plans)]
     return TelemetryPlan(
         settings,
-        tuple(watched(host) for host in hosts),
-        tuple(sorted(plans)),
-        retained,
+        any(host.router_port is not None for host in hosts),
         all_targets,
         {
             programs.CONFIG: programs.prometheus_config(settings),
@@ -69,9 +67,8 @@ def _serving(hosts: Sequence[MonitoredHost]) -> dict[str, list[Plan]]:
     """Return the plans of each deployment, of the hosts that answer HTTP for it."""
     plans: dict[str, list[Plan]] = {}
     for host in hosts:
-        for plan in host.plans:
-            if plan.node is None or plan.node.rank == 0:
-                plans.setdefault(plan.deployment.name, []).append(plan)
+        for plan in serving(host):
+            plans.setdefault(plan.deployment.name, []).append(plan)
     return plans
 
 

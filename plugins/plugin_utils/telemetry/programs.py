@@ -134,7 +134,7 @@ def dashboards(plan: TelemetryPlan | None = None) -> dict[str, str]:
     A fleet without routers gets no dashboard of them; without a plan there are all.
     """
     values = thresholds(plan.settings if plan else TelemetrySettings())
-    routed = plan is None or any(host.router for host in plan.hosts)
+    routed = plan is None or plan.routed
     return {
         path.name: _NAMED.sub(lambda match: json.dumps(values[match[1]]), path.read_text("utf-8"))
         for path in sorted(SHIPPED.glob("*.json"))

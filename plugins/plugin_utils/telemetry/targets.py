@@ -10,65 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..fleet.saved import quarantined, saved_plans, saved_system, saved_topology
+from ..fleet.saved import quarantined, saved_plans, saved_system
 from ..host.telemetry.amd import has_package, way
 from ..plan.check import plan_of
-from ..plan.types import Plan, Replica
+from ..plan.types import Plan
 from ..router.types import RouterSettings
 from .promql import ALERTMANAGER, AMD, ENGINE, HAPROXY, NODE, PLAIN, PROMETHEUS, known
-from .types import MonitoredHost, Target, TelemetrySettings, WatchedGpu, WatchedHost, WatchedReplica
-
-
-def watched(host: MonitoredHost) -> WatchedHost:
-    """Return what is watched of a host: its GPUs in BDF order, and the replicas that answer."""
-    replicas = [
-        _replica(plan, index, replica)
-        for plan in host.plans
-        # Of a replica over hosts the first host alone answers HTTP.
-        if plan.node is None or plan.node.rank == 0
-        for index, replica in enumerate(plan.replicas)
-    ]
-    return WatchedHost(
-        host.name,
-        host.address,
-        host.rack,
-        host.failure_domain,
-        _gpus(host),
-        tuple(sorted(replicas, key=lambda each: (each.deployment, int(each.replica)))),
-        host.router_port is not None,
-        host.exporters,
-    )
-
-
-def _replica(plan: Plan, index: int, replica: Replica) -> WatchedReplica:
-    deployment = plan.deployment
-    return WatchedReplica(
-        deployment.name,
-        str(index),
-        replica.port,
-        replica.unit,
-        ",".join(map(str, replica.memory_nodes)),
-        replica.gpus,
-        deployment.engine.version,
-        deployment.model.name,
-        deployment.tls,
-    )
-
-
-def _gpus(host: MonitoredHost) -> tuple[WatchedGpu, ...]:
-    owners = {
-        gpu: (plan.deployment.name, str(index))
-        for plan in host.plans
-        for index, replica in enumerate(plan.replicas)
-        for gpu in replica.gpus
-    }
-    nodes = {}
-    if host.topology is not None:
-        nodes = {key: gpu.numa_node for key, gpu in host.topology.by_key.items()}
-    return tuple(
-        WatchedGpu(key, nodes.get(key), *owners.get(key, (None, None)))
-        for key in sorted({*nodes, *owners})
-    )
+from .types import MonitoredHost, Target, TelemetrySettings
 
 
 def targets(hosts: Sequence[MonitoredHost], settings: TelemetrySettings) -> tuple[Target, ...]:
@@ -91,17 +39,19 @@ def alertmanagers(settings: TelemetrySettings) -> tuple[str, ...]:
 
 def _of_host(host: MonitoredHost, settings: TelemetrySettings) -> Iterator[Target]:
     place = {"host": host.name, "rack": host.rack, "failure_domain": host.failure_domain}
-    for replica in watched(host).replicas:
-        labels = known(
-            **place,
-            deployment=replica.deployment,
-            replica=replica.replica,
-            numa_node=replica.numa_node,
-            model=replica.model,
-            engine_version=replica.engine_version,
-            __scheme__="https" if replica.tls else None,
-        )
-        yield Target(ENGINE, at(host.address, replica.port), labels)
+    for plan in serving(host):
+        deployment = plan.deployment
+        for index, replica in enumerate(plan.replicas):
+            labels = known(
+                **place,
+                deployment=deployment.name,
+                replica=str(index),
+                numa_node=",".join(map(str, replica.memory_nodes)),
+                model=deployment.model.name,
+                engine_version=deployment.engine.version,
+                __scheme__="https" if deployment.tls else None,
+            )
+            yield Target(ENGINE, at(host.address, replica.port), labels)
     if host.router_port is not None:
         yield Target(HAPROXY, at(host.address, host.router_port), known(**place))
     if "amd" in host.exporters:
@@ -111,6 +61,11 @@ def _of_host(host: MonitoredHost, settings: TelemetrySettings) -> Iterator[Targe
         if settings.web and not host.node_web:
             job, labels = PLAIN, known(**place, job=NODE)
         yield Target(job, at(host.address, host.node_port or settings.ports.node), labels)
+
+
+def serving(host: MonitoredHost) -> list[Plan]:
+    """Return a host's plans that answer HTTP: of a replica over hosts the first host alone does."""
+    return [plan for plan in host.plans if plan.node is None or plan.node.rank == 0]
 
 
 def at(address: str, port: int) -> str:
@@ -171,7 +126,6 @@ def monitored(place: Mapping[str, Any]) -> MonitoredHost:
         name=place["host"],
         address=place["address"],
         plans=plans,
-        topology=saved_topology(directory) if directory else None,
         exporters=tuple(exporters),
         node_web=place.get("node_web", True),
         **{name: place.get(name) for name in names},

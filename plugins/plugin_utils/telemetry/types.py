@@ -2,16 +2,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What is watched, and how somebody is told: `apiary.telemetry/v1`."""
+"""What is watched, and how somebody is told."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from ..findings import Finding
 from ..plan.types import Plan
-from ..topology.types import Topology
 
 Exporter = Literal["amd", "node"]
 Kind = Literal["email", "pagerduty", "slack", "webhook"]
@@ -32,7 +31,6 @@ class MonitoredHost:
     rack: str | None = None
     failure_domain: str | None = None
     plans: tuple[Plan, ...] = ()
-    topology: Topology | None = None
     router_port: int | None = None
     exporters: tuple[Exporter, ...] = ("amd", "node")
     amd_port: int | None = None
@@ -113,45 +111,6 @@ class TelemetrySettings:
 
 
 @dataclass(frozen=True)
-class WatchedGpu:
-    """A GPU by its key, and the replica that has it; None where that is nobody's or unknown."""
-
-    gpu: str
-    numa_node: int | None = None
-    deployment: str | None = None
-    replica: str | None = None
-
-
-@dataclass(frozen=True)
-class WatchedReplica:
-    """A replica that answers HTTP on its host; ``gpus`` are those of this host."""
-
-    deployment: str
-    replica: str
-    port: int
-    unit: str
-    numa_node: str
-    gpus: tuple[str, ...]
-    engine_version: str
-    model: str
-    tls: bool = False
-
-
-@dataclass(frozen=True)
-class WatchedHost:
-    """What is watched of a host."""
-
-    name: str
-    address: str
-    rack: str | None
-    failure_domain: str | None
-    gpus: tuple[WatchedGpu, ...]
-    replicas: tuple[WatchedReplica, ...]
-    router: bool
-    exporters: tuple[Exporter, ...]
-
-
-@dataclass(frozen=True)
 class Objective:
     """One limit of a deployment's SLO, as histograms can tell whether it is kept.
 
@@ -180,15 +139,12 @@ class Target:
 class TelemetryPlan:
     """All of a fleet's telemetry; ``files`` are texts by path below Prometheus' directory.
 
-    `alertmanager.yml` among them is Alertmanager's, whose directory is another.
+    `alertmanager.yml` among them is Alertmanager's, whose directory is another. ``routed`` says
+    that there are routers to watch.
     """
 
-    SCHEMA: ClassVar[str] = "apiary.telemetry/v1"
-
     settings: TelemetrySettings
-    hosts: tuple[WatchedHost, ...]
-    deployments: tuple[str, ...]
-    objectives: tuple[Objective, ...]
+    routed: bool
     targets: tuple[Target, ...]
     files: dict[str, str]
     findings: tuple[Finding, ...] = ()

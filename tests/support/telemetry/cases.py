@@ -17,7 +17,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types im
 )
 
 from support.demo import demo_plan
-from support.topology.topologies import mi325x
 
 RECEIVERS = (
     Receiver("on-call", "pagerduty", secret_file="/etc/prometheus/secrets/pagerduty"),  # noqa: S106 - a path
@@ -79,7 +78,7 @@ def watched_hosts() -> tuple[MonitoredHost, ...]:
     small = named(plan, "small", version="0.9.2")
     first, second = replace(plan, host="gpu-001"), replace(plan, host="gpu-002")
     return (
-        MonitoredHost("gpu-001", "10.0.0.1", "r1", "power-1", (first, small, large[0]), mi325x()),
+        MonitoredHost("gpu-001", "10.0.0.1", "r1", "power-1", (first, small, large[0])),
         MonitoredHost("gpu-002", "fd00::2", "r1", "power-1", (second, large[1])),
         MonitoredHost("router-001", "10.0.0.9", router_port=8405, exporters=("node",)),
     )
