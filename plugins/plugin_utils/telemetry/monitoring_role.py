@@ -143,54 +143,22 @@ def _directories(own: Mapping[str, Any]) -> Iterable[Resource]:
 
 
 def _drop_in(own: Mapping[str, Any], program: str) -> dict[str, str]:
-    unit, command = own[f"{program}_unit"], _COMMANDS[program](own)
-    path = f"/etc/systemd/system/{unit}.d/50-apiary.conf"
+    path = f"/etc/systemd/system/{own[f'{program}_unit']}.d/50-apiary.conf"
     # A package may start its service before the directory is there.
     storage = own[{"prometheus": "storage"}.get(program, f"{program}_storage")]
     limits = sandbox(f"{program}.service", ReadWritePaths=f"-{storage}")
     # The units that the packages bring stay as they are; what differs is in a drop-in.
     template = templates().get_template("monitoring/drop_in.conf.j2")
-    return {"path": path, "content": template.render(command=command, sandbox=limits)}
-
-
-def _prometheus_command(own: Mapping[str, Any]) -> list[str]:
-    size = own["retention_size"]
-    return [
-        own["prometheus_program"],
-        f"--config.file={DIRECTORY}/prometheus.yml",
-        f"--storage.tsdb.path={own['storage']}",
-        f"--storage.tsdb.retention.time={own['retention']}",
-        *([f"--storage.tsdb.retention.size={size}"] if size else []),
-        f"--web.listen-address={_bracketed(own['listen'])}:{own['prometheus_port']}",
-        *_web_flag(own),
-        *own["prometheus_options"],
-    ]
-
-
-def _web_flag(own: Mapping[str, Any]) -> list[str]:
-    return [f"--web.config.file={SECRETS}/web.yml"] if own["web"] else []
-
-
-def _alertmanager_command(own: Mapping[str, Any]) -> list[str]:
-    at, port = _bracketed(own["listen"]), own["cluster_port"]
-    gossip = ["--cluster.listen-address="]
-    # Several Alertmanagers tell each other what they have sent, and what is silenced.
-    if len(own["peers"]) > 1:
-        others = [peer for peer in own["peers"] if peer != own["listen"]]
-        gossip = [f"--cluster.listen-address={at}:{port}"]
-        gossip += [f"--cluster.peer={_bracketed(peer)}:{port}" for peer in others]
-    return [
-        own["alertmanager_program"],
-        f"--config.file={DIRECTORY}/alertmanager.yml",
-        f"--storage.path={own['alertmanager_storage']}",
-        f"--web.listen-address={at}:{own['alertmanager_port']}",
-        *_web_flag(own),
-        *gossip,
-        *own["alertmanager_options"],
-    ]
-
-
-_COMMANDS = {"prometheus": _prometheus_command, "alertmanager": _alertmanager_command}
+    others = [peer for peer in own["peers"] if peer != own["listen"]]
+    content = template.render(
+        own=own,
+        program=program,
+        directory=DIRECTORY,
+        listen=_bracketed(own["listen"]),
+        peers=[_bracketed(peer) for peer in others] if len(own["peers"]) > 1 else [],
+        sandbox=limits,
+    )
+    return {"path": path, "content": content}
 
 
 def _service(own: Mapping[str, Any], program: str, files: Sequence[Resource]) -> dict[str, Any]:
