@@ -13,11 +13,7 @@ from pathlib import Path
 from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.bench.place import Replicas, Router, place_of, refuse_serving, same_host
 from ..plugin_utils.documents import to_document
-
-
-def address_of(name, values):
-    """Return the address at which others reach a host."""
-    return values.get("apiary_address") or values.get("ansible_host") or name
+from ..plugin_utils.fleet.names import address_of
 
 
 def replicas_of(host, values, deployment):

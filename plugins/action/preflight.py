@@ -16,7 +16,7 @@ from ..plugin_utils.findings import error, findings_of, stop_on_errors
 from ..plugin_utils.fleet import preflight
 from ..plugin_utils.fleet.fetches import fetches
 from ..plugin_utils.fleet.given import pending
-from ..plugin_utils.telemetry.targets import address_of
+from ..plugin_utils.fleet.names import address_of
 
 
 class ActionModule(Deciding):

@@ -23,8 +23,8 @@ from .evidence.scopes import bounded, requested
 from .evidence.types import Evidence
 from .files import findings_here
 from .findings import ApiaryError, Finding, error, from_host
+from .fleet.names import address_of
 from .render.replicas import names_of
-from .telemetry.targets import address_of
 from .web_keys import replica_certificate
 
 DISPLAY = Display()

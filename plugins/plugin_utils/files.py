@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import json
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+import yaml
 
 from .findings import Finding, error
 
@@ -44,6 +48,16 @@ def utc_now() -> str:
 def findings_here(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings whose remedies can be run from the directory that one is in."""
     return tuple(one.reworded(remedy=told_here(one.remedy)) for one in findings)
+
+
+def collection_version(directory: Path) -> str | None:
+    """Return the version of a collection, installed by Galaxy or not; None where none is told."""
+    wrong = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError)
+    for name, load in (("MANIFEST.json", json.loads), ("galaxy.yml", yaml.safe_load)):
+        with contextlib.suppress(*wrong):
+            read = load((directory / name).read_text(encoding="utf-8"))
+            return str(read.get("collection_info", read)["version"])
+    return None
 
 
 def read_text(name: str, origin: str = "`ls -l` shows what is there") -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from .documents import knowledge
 from .findings import ApiaryError, Finding, has_errors
-from .telemetry.targets import address_of
+from .fleet.names import address_of
 
 Groups = Mapping[str, Sequence[str]]
 Variables = Mapping[str, Mapping[str, Any]]

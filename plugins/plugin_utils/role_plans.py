@@ -20,6 +20,7 @@ from .documents import from_document
 from .evidence.types import Evidence
 from .findings import Finding, error
 from .fleet import router_role
+from .fleet.names import address_of
 from .fleet.saved import quarantined, saved_plans
 from .host import telemetry as telemetry_host
 from .host import weights
@@ -31,7 +32,7 @@ from .render.replicas import closed
 from .router.fleet import MissingHost
 from .router.pools import PlannedHost
 from .telemetry import monitoring_role
-from .telemetry.targets import address_of, monitored, watched_host
+from .telemetry.targets import monitored, watched_host
 from .web_keys import authority_of, make_web_keys
 
 # Of hosts with GPUs, and of routers.

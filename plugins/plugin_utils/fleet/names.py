@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["name", "address", "PCI address", "UUID", "release"]
 KINDS: tuple[Kind, ...] = ("name", "address", "PCI address", "UUID", "release")
@@ -38,6 +38,11 @@ _LOOKS: Mapping[Kind, tuple[str, re.Pattern[str], re.Pattern[str]]] = {
 }
 _LONGEST = 12  # characters before the second part
 _MARKS: Mapping[Kind, str] = {"name": "{host}", "address": "{address}"}
+
+
+def address_of(name: str, variables: Mapping[str, Any]) -> str:
+    """Return the address that other hosts reach a host at."""
+    return str(variables.get("apiary_address") or variables.get("ansible_host") or name)
 
 
 def fold(names: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from ..render.replicas import render_systemd
 from ..render.unit import RenderedFile
 from ..topology.host import from_evidence
 from ..topology.types import Topology
+from .names import address_of
 
 _PLAN = re.compile(r"/etc/apiary/(?:[^/]+/)?plan\.json")
 
@@ -117,7 +118,7 @@ class Fleet:
         members = [
             Member(
                 name,
-                _address(name, own),
+                address_of(name, own),
                 own.get("apiary_node_group"),
                 deployment if _asked(own, deployment.name) else None,
             )
@@ -125,7 +126,7 @@ class Fleet:
         ]
         own = self.variables[host]
         node = node_of(host, members, deployment)
-        return Place(node, _address(host, own), own.get("apiary_interface"))
+        return Place(node, address_of(host, own), own.get("apiary_interface"))
 
     def member(self, host: str, deployment: Deployment) -> Member:
         """Return a host with what it is asked to serve under this name, and what it has."""
@@ -134,7 +135,7 @@ class Fleet:
         evidence = self.evidence_of(host)
         return Member(
             host=host,
-            address=_address(host, own),
+            address=address_of(host, own),
             deployment=from_document(Deployment, asked, host) if asked else None,
             topology=topology_of(evidence, host) if evidence else None,
         )
@@ -144,10 +145,6 @@ def _asked(own: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     """Return what a host, by its variables, is asked to serve under a name."""
     asked = own.get("apiary_deployments") or [own.get("apiary_deployment") or {}]
     return next((one for one in asked if one.get("name") == name), None)
-
-
-def _address(host: str, own: Mapping[str, Any]) -> str:
-    return str(own.get("apiary_address") or own.get("ansible_host") or host)
 
 
 def topology_of(evidence: Evidence | Mapping[str, Any], host: str) -> Topology:

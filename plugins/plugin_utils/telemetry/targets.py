@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..fleet.names import address_of
 from ..fleet.saved import quarantined, saved_plans, saved_system
 from ..host.telemetry.amd import has_package, way
 from ..plan.check import plan_of
@@ -76,12 +77,6 @@ def at(address: str, port: int) -> str:
 ADMIN_PORT = RouterSettings().admin_port
 # Variables of -e and of INI inventories are texts.
 _FALSE = ("false", "no", "off", "0")
-
-
-def address_of(name: str, variables: Mapping[str, Any]) -> str:
-    """Return the address that other hosts reach a host at."""
-    address = variables.get("apiary_address") or variables.get("ansible_host") or name
-    return str(address)
 
 
 def watched_host(

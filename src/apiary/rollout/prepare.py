@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import Any
 
 import click
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import collection_version
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import (
     Asked,
@@ -271,6 +271,7 @@ class Request:
 def asked_of(name: str, path: Path, request: Request) -> Asked:
     """Return what a run of this playbook is asked to do."""
     values = hashlib.sha256()
+    collection = collection_version(PLAYBOOKS.parent) or ""
     files, inline = request.options.extra_files, request.inline
     for file in files:
         values.update(Path(file[1:]).read_bytes())
@@ -280,26 +281,13 @@ def asked_of(name: str, path: Path, request: Request) -> Asked:
         tags=request.tags or "",
         skip_tags=request.skip_tags or "",
         check=request.check,
-        content=hashlib.sha256(path.read_bytes() + collection_version().encode()).hexdigest(),
+        content=hashlib.sha256(path.read_bytes() + collection.encode()).hexdigest(),
         variables=values.hexdigest() if files or inline else "",
         inventory=_inventory_digest(request.options.inventory or configured_inventory()),
-        collection=collection_version(),
+        collection=collection,
         ansible_core=version("ansible-core"),
         commit=_commit(path),
     )
-
-
-def collection_version() -> str:
-    """Return the collection's version, "" where its files do not say."""
-    root = PLAYBOOKS.parent
-    manifest, galaxy = root / "MANIFEST.json", root / "galaxy.yml"
-    if manifest.is_file():
-        data = json.loads(manifest.read_text(encoding="utf-8"))
-        return str(data.get("collection_info", {}).get("version", ""))
-    if galaxy.is_file():
-        match = re.search(r"^version:\s*(\S+)", galaxy.read_text(encoding="utf-8"), re.MULTILINE)
-        return match[1] if match else ""
-    return ""
 
 
 def configured_inventory() -> list[str]:

@@ -18,10 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...documents import dumps, from_document, to_document
-from ...files import read_text, utc_now, write_text
+from ...files import collection_version, read_text, utc_now, write_text
 from ...findings import Finding, by_severity, error
 from ...numbers import parse_cpulist
 from ...plan.check import parse_plan
@@ -161,7 +159,7 @@ def environment_of(order: Order, session: Session, seen: Seen) -> dict[str, Any]
     """Return everything around the numbers that is needed to get them again."""
     client = session.client
     return {
-        "apiary": collection_version(),
+        "apiary": collection_version(COLLECTION),
         "engine": {"name": "vllm", "version": seen.version, "image": client.image},
         "kernel": seen.host["kernel"],
         "numa_balancing": seen.host["numa_balancing"],
@@ -179,17 +177,6 @@ def environment_of(order: Order, session: Session, seen: Seen) -> dict[str, Any]
         **({"rules": dict(order.rules)} if order.rules else {}),
         **order.environment,
     }
-
-
-def collection_version() -> str | None:
-    """Return the version of this collection, installed by Galaxy or not."""
-    for name, load in (("MANIFEST.json", json.loads), ("galaxy.yml", yaml.safe_load)):
-        try:
-            told = load((COLLECTION / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
-            continue
-        return str(told.get("collection_info", told).get("version"))
-    return None
 
 
 def _claim(order: Order, session: Session, seen: Seen) -> tuple[str, int]:

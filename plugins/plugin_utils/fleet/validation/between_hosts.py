@@ -14,7 +14,7 @@ from ...deployment import Deployment
 from ...documents import from_document
 from ...findings import ApiaryError, Finding
 from ...plan.nodes import Member, node_of, nodes_of
-from ..names import fold
+from ..names import address_of, fold
 from .types import HostVariables, texts
 
 # What routers of one group have to have in common, or clients notice which one they asked.
@@ -50,11 +50,6 @@ def _both(gpu_hosts: Sequence[HostVariables]) -> Iterator[Finding]:
             )
 
 
-def _address(host: HostVariables) -> str:
-    values = host.values
-    return str(values.get("apiary_address") or values.get("ansible_host") or host.host)
-
-
 def _addresses(
     gpu_hosts: Sequence[HostVariables], routers: Sequence[HostVariables]
 ) -> Iterator[Finding]:
@@ -64,7 +59,7 @@ def _addresses(
     for host in (*gpu_hosts, *routers):
         login = str(host.values.get("ansible_host") or host.host)
         logins[login, str(host.values.get("ansible_port") or 22)].append(host.host)
-        served[_address(host)].append(host.host)
+        served[address_of(host.host, host.values)].append(host.host)
         for virtual in texts(host.values.get("router_virtual_addresses")):
             # All routers share it.
             others = served[virtual.partition("/")[0]]
@@ -197,7 +192,12 @@ def _one_model(
 def _groups(serving: Sequence[tuple[HostVariables, Deployment]]) -> Iterator[Finding]:
     """Yield groups of hosts that are too small or too large for replicas over several hosts."""
     members = [
-        Member(host.host, _address(host), _place(host, "node_group") or None, deployment)
+        Member(
+            host.host,
+            address_of(host.host, host.values),
+            _place(host, "node_group") or None,
+            deployment,
+        )
         for host, deployment in serving
     ]
     # Of those without a group the last one is left over, if any is.
