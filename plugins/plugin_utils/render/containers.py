@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from .unit import (
     RenderedFile,
     digest,
     directory,
-    plan_path,
     program,
     spec_file,
     templates,
@@ -38,75 +36,6 @@ PROGRAM = f"{PROGRAMS}/container"
 CREDENTIALS = "/run/credentials"
 RELAY = "/run/apiary-notify"
 QUADLETS = "/etc/containers/systemd"
-
-
-@dataclass(frozen=True)
-class Mount:
-    """A directory or file of the host that the container has, at ``target``."""
-
-    source: str
-    target: str
-    writable: bool = False
-
-    @property
-    def volume(self) -> str:
-        """Return it as the value of --volume."""
-        return f"{self.source}:{self.target}:{'rw' if self.writable else 'ro'}"
-
-
-@dataclass(frozen=True)
-class ContainerRun:
-    """One replica's container. ``options`` are words of `run`; ``command`` follows the image.
-
-    ``prepare`` are the words after `container prepare`, which resolves what changes from boot to
-    boot. Directories: ``private`` is root's, ``shared`` what replicas tell each other.
-    """
-
-    name: str
-    image: str
-    environment: dict[str, str]
-    mounts: tuple[Mount, ...]
-    options: tuple[str, ...]
-    prepare: tuple[str, ...]
-    command: tuple[str, ...]
-    private: str
-    shared: str
-
-
-def container_run(plan: Plan, replica: Replica, index: int) -> ContainerRun:
-    """Return the container of one replica; the plan's findings say what it may lack."""
-    facts = unit_facts(plan, replica, index)
-    name, document = facts["cache_root"], facts["spec_path"]
-    weights = plan.deployment.model.path
-    shared = f"/run/apiary/{replica.unit}"
-    return ContainerRun(
-        name=name,
-        image=plan.deployment.engine.image or "",
-        environment=_environment(plan, replica, facts),
-        mounts=(
-            Mount(PROGRAMS, PROGRAMS),
-            Mount(document, document),
-            # What was planned, beside what the engine measures.
-            Mount(plan_path(plan), plan_path(plan)),
-            Mount(weights, weights),
-            Mount(f"/var/cache/{name}", f"/var/cache/{name}", writable=True),
-            # The replicas before this one tell there how far they are; its own lies below.
-            Mount("/run/apiary", "/run/apiary"),
-            Mount(shared, shared, writable=True),
-        ),
-        options=_options(replica, name, facts["stop_seconds"]),
-        prepare=_prepare(plan, facts),
-        command=(
-            "run",
-            "--spec",
-            document,
-            "--",
-            knowledge(FACTS)["images"]["executable"],
-            *replica.argv[1:],
-        ),
-        private=f"/run/apiary-private/{replica.unit}",
-        shared=shared,
-    )
 
 
 def _environment(plan: Plan, replica: Replica, facts: dict[str, Any]) -> dict[str, str]:
@@ -126,50 +55,17 @@ def _environment(plan: Plan, replica: Replica, facts: dict[str, Any]) -> dict[st
     }
 
 
-def _options(replica: Replica, name: str, stop_seconds: int) -> tuple[str, ...]:
-    facts = knowledge(FACTS)
-    limits = facts["limits"]
-    files = limits["open_files"]
-    bound = [f"--cpuset-cpus={replica.cpus}"] if replica.cpus else []
-    if replica.memory_nodes:
-        bound.append(f"--cpuset-mems={','.join(map(str, replica.memory_nodes))}")
-    return (
-        f"--entrypoint={PROGRAMS}/launch",
-        # Not the directory of the caches: Python would import `triton` from there.
-        f"--workdir=/var/cache/{name}/home",
-        *bound,
-        "--ipc=private",
-        f"--shm-size={limits['shared_memory']}",
-        f"--tmpfs=/tmp:{limits['temporary']}",
-        "--ulimit=memlock=-1:-1",
-        f"--ulimit=nofile={files}:{files}",
-        "--ulimit=core=0:0",
-        "--pids-limit=-1",
-        # Weights, devices and systemd's socket have the host's labels, and keep them.
-        "--security-opt=label=disable",
-        f"--stop-timeout={stop_seconds}",
-    )
-
-
-def _prepare(plan: Plan, facts: dict[str, Any]) -> tuple[str, ...]:
-    """Return what `container prepare` is told: the document, the user, secrets, caches."""
+def _caches(plan: Plan) -> dict[str, list[str]]:
+    """Return the directories of the caches that are kept, and those that begin empty."""
     directories = knowledge("serving.yml")["cache_directories"]["entries"]
     caches = knowledge(FACTS)["caches"]
-    empty = [directories[name]["directory"] for name in caches["empty"]]
     retained = {
         entry["directory"] for name, entry in directories.items() if name not in caches["empty"]
     }
     if plan.model.vision:
         retained |= set(caches["vision"].values())
-    return (
-        "--spec",
-        facts["spec_path"],
-        "--user",
-        plan.deployment.account,
-        *(("--credentials", f"{directory(plan)}/credentials") if facts["credentials"] else ()),
-        *(word for folder in sorted(retained) for word in ("--keep", folder)),
-        *(word for folder in empty for word in ("--empty", folder)),
-    )
+    empty = [directories[name]["directory"] for name in caches["empty"]]
+    return {"retained": sorted(retained), "emptied": empty}
 
 
 def shared_files() -> tuple[RenderedFile, RenderedFile]:
@@ -217,7 +113,12 @@ def _unit(plan: Plan, replica: Replica, index: int) -> RenderedFile:
         .get_template(f"containers/replica.{plan.deployment.engine.runtime}.j2")
         .render(
             **shared,
-            run=container_run(plan, replica, index),
+            **_caches(plan),
+            environment=_environment(plan, replica, shared),
+            executable=facts["images"]["executable"],
+            limits=facts["limits"],
+            programs=PROGRAMS,
+            credentials_path=f"{directory(plan)}/credentials",
             rights=facts["rights"],
             sandbox=facts["sandbox"]["entries"],
             program=PROGRAM,
