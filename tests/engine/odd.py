@@ -153,6 +153,8 @@ def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[st
         | {"moe_intermediate_size": 1540},
         "odd/compressed-blocks": known["Qwen/Qwen3-235B-A22B-Instruct-2507"]
         | {"quantization_config": COMPRESSED_BLOCKS},
+        "odd/narrow-experts": known["Qwen/Qwen3-235B-A22B-Instruct-2507"]
+        | {"moe_intermediate_size": 1152, "quantization_config": FP8_BLOCKS},
         "odd/fp8-vision": vision | {"quantization_config": FP8_BLOCKS},
         "odd/int8-experts": llama | {"quantization_config": {"quant_method": "experts_int8"}},
         "odd/fbgemm-fp8": llama | {"quantization_config": {"quant_method": "fbgemm_fp8", **fbgemm}},

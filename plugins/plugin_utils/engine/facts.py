@@ -225,11 +225,13 @@ def as_loaded(
 
     Its `step` is set where the engine's differs from the newest one's on a large GPU. ``version``
     is a known one. Without a GPU nothing is known of its kernels. ``encoder_mode`` is
-    what --mm-encoder-tp-mode says; with `data` each GPU has the towers whole.
+    what --mm-encoder-tp-mode says; with `data` each GPU has the towers whole, with `none` no one.
     """
     details = {**(architecture.details or {})}
     if encoder_mode == "data" and architecture.vision:
         details["vision_sharding"] = "replicated"
+    if encoder_mode == "none" and details.get("vision_parameters"):
+        details |= {"vision_parameters": 0, "vision_whole": 0}
     known: dict[str, Fact] = {
         **model_facts(architecture, version),
         "gfx": gpu_facts(gpu).gfx if gpu else None,
@@ -239,6 +241,9 @@ def as_loaded(
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
             details["expert_steps"] = entry["steps"]
             break
+    packed = details.get("packed_cache")
+    if packed and order(version) < order(packed["from"]):
+        details["cache_unknown"] = True
     if unlike := _step(version, gpu):
         details["step"] = {**knowledge("models/memory.yml")["step"], **unlike}
     same = details == (architecture.details or {})

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..deployment import Layout
 from ..documents import knowledge
 from ..model.modules import modules
@@ -69,7 +71,9 @@ def _expert_split(architecture: Architecture, layout: Layout) -> dict[str, Fact]
     step, kind = unit
     parts = 1 if layout.expert_parallel else layout.tensor_parallel_size
     grouped = kind == "group"
+    whole = math.gcd(step, width // parts, architecture.hidden_size or 0)
     return {
+        "moe_block_common": whole if kind == "block" else None,
         "block_size": step if kind == "block" else None,
         "moe_block_remainder": width % (parts * step) if kind == "block" else 0,
         "moe_split_remainder": width % (parts * (step if grouped else 1)),

@@ -39,6 +39,9 @@ def attention_details(keys: Reader, layers: int | None, latent: int | None) -> d
         details["attention_in_extra"] = True
     if keys.family.get("cache") == "unknown":
         details["cache_unknown"] = True
+    if packed := keys.family.get("packed_cache"):
+        caches = [{n: keys.formula(f) for n, f in cache.items()} for cache in packed["caches"]]
+        details["packed_cache"] = {**packed, "caches": caches}
     details |= _own_dimensions(keys, kinds)
     details |= _kv_shared(keys, kinds)
     if "indexer_types" in keys.text and isinstance(keys.get("indexer_types"), list):

@@ -68,7 +68,7 @@ def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group
     counts = details.get("attention_layers")
     if dtype == "auto":
         dtype = (details.get("quantization") or {}).get("kv_cache", dtype)
-    if counts is None or details.get("cache_unknown"):
+    if counts is None or details.get("cache_unknown") or details.get("packed_cache"):
         return None
     shared = details.get("kv_shared_layers") or {}
     found = []
@@ -77,10 +77,8 @@ def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group
         if layers <= 0:
             continue
         size = _layer_bytes(architecture, kind, split.tensor, dtype)
-        if size is None:
-            return None
         index = _index_bytes(details, split.pipeline) if kind == "full" else 0
-        if index is None:
+        if size is None or index is None:
             return None
         found.append(Group(kind, layers, token_bytes=size, index_bytes=index))
     if counts["linear"]:
@@ -146,6 +144,8 @@ def kv_bytes_per_token(architecture: Architecture, layout: Layout, dtype: str) -
 
     Only layers that attend fully grow with the sequence; windows and recurrent state do not.
     """
+    if packed := _packed(architecture, layout, 1, 1):
+        return packed.block_bytes // packed.most_tokens
     found = groups(architecture, layout, dtype)
     if found is None:
         return None
@@ -154,11 +154,15 @@ def kv_bytes_per_token(architecture: Architecture, layout: Layout, dtype: str) -
 
 @dataclass(frozen=True)
 class Pages:
-    """The pool's unit: ``block_bytes`` on each GPU, and how many of them one sequence takes."""
+    """The pool's unit: ``block_bytes`` on each GPU, and how many of them one sequence takes.
+
+    ``most_tokens`` are those of a block of packed layers that attend to all tokens.
+    """
 
     block_bytes: int
     blocks_per_sequence: int
     state_blocks: int
+    most_tokens: int = 1
 
     @property
     def sequence_bytes(self) -> int:
@@ -171,6 +175,9 @@ class Pages:
 
 def pages(architecture: Architecture, layout: Layout, limits: Limits, length: int) -> Pages | None:
     """Return how a sequence of ``length`` tokens is kept; None when something is unknown."""
+    tokens = _tokens_in_flight(architecture, layout, limits)
+    if packed := _packed(architecture, layout, length, tokens):
+        return packed
     found = groups(architecture, layout, limits.kv_cache_dtype)
     if not found:
         return None
@@ -180,9 +187,10 @@ def pages(architecture: Architecture, layout: Layout, limits: Limits, length: in
     window = (architecture.details or {}).get("sliding_window")
     if window is None and any(group.kind == "sliding" for group in found):
         return None
-    tokens = _tokens_in_flight(architecture, layout, limits)
     block, page = _page(architecture, found)
-    size = _group_size([group.layers for group in found])
+    # So many layers share a block: the fewest of a kind, unless the most are hardly more.
+    least, most = (pick(group.layers for group in found) for pick in (min, max))
+    size = most if most < 1.5 * least else least
     taken = {"full": 0, "sliding": 0, "linear": 0}
     for group in found:
         number = math.ceil(group.layers / size)
@@ -193,8 +201,8 @@ def pages(architecture: Architecture, layout: Layout, limits: Limits, length: in
         kept = length
         if group.kind == "sliding":
             kept = min(length, (window or 0) - 1 + tokens)
-        extra = 1 if group.kind == "sliding" and kept < length else 0
-        taken[group.kind] += number * (math.ceil(kept / each) + extra)
+        # One more for a window that starts within a block.
+        taken[group.kind] += number * (math.ceil(kept / each) + (group.kind == "sliding"))
     return Pages(size * page, sum(taken.values()), taken["linear"])
 
 
@@ -212,7 +220,36 @@ def _page(architecture: Architecture, found: list[Group]) -> tuple[int, int]:
     return block, block * max(sizes)
 
 
-def _group_size(layers: list[int]) -> int:
-    """Return how many layers share a block: the fewest, unless the most are hardly more."""
-    least, most = min(layers), max(layers)
-    return most if most < 1.5 * least else least
+def _packed(architecture: Architecture, layout: Layout, length: int, tokens: int) -> Pages | None:
+    """Return the pages of a model whose layers keep unlike ones, which lie in one block.
+
+    Layers with as many tokens in a page and the same window share a table, or several, so that
+    those of whole patterns fill them best (vLLM v1/core/kv_cache_planning.py 0.33.0).
+    """
+    details, stages = architecture.details or {}, split_of(layout).pipeline
+    caches = (details.get("packed_cache") or {}).get("caches", ())
+    if details.get("cache_unknown") or any(None in cache.values() for cache in caches):
+        return None
+    tables: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for cache in caches:
+        if layers := math.ceil(cache["layers"] / stages):
+            table = tables.setdefault((cache["tokens"], cache["window"]), [])
+            table.append((layers, cache["bytes"]))
+    split = {key: own for key, own in tables.items() if len({number for number, _ in own}) == 1}
+    least = max((own[0][0] for own in split.values() if len(own) > 1), default=0)
+    if not least:
+        return None
+    # Of as many layers of each kind in a block as waste the fewest places, the most.
+    alike = [own[0][0] for own in split.values()]
+    repeats = min(
+        range(least, max(alike) + 1),
+        key=lambda each: (sum(-number % each for number in alike), -each),
+    )
+    block = taken = 0
+    for (each, window), own in tables.items():
+        number = math.ceil(own[0][0] / repeats) if (each, window) in split else 1
+        block = max(block, sum(math.ceil(layers / number) * size for layers, size in own))
+        kept = min(length, window - 1 + tokens) if window else length
+        taken += number * (math.ceil(kept / each) + bool(window))
+    whole = max((each for each, window in tables if not window), default=1)
+    return Pages(block, taken, 0, whole)

@@ -141,7 +141,7 @@ def remedy(request: Request) -> str:
     max_model_len; else the first combination of them that does.
     """
     larger = [request.of(layout) for layout in _larger(request)]
-    sizes = [_size(other) for other in larger if other.fits()]
+    sizes = [str(other.layout.tensor_parallel_size) for other in larger if other.fits()]
     share, length = _least_share(request), _longest(request)
     single = [
         *([_raise_share(share)] if share else ()),
@@ -153,37 +153,21 @@ def remedy(request: Request) -> str:
     for other in larger:
         share = _least_share(other)
         if share:
-            return f"{_raise_share(share)} and {_set_size(_size(other))}"
-    highest = max(_highest_share(), request.limits.gpu_memory_utilization)
+            return f"{_raise_share(share)} and {_set_size(other.layout.tensor_parallel_size)}"
+    highest = max(facts()["highest_utilization"]["value"], request.limits.gpu_memory_utilization)
     most, *others = [other.of(gpu_memory_utilization=highest) for other in (request, *larger)]
     for other in (most, *larger, *others):
         length = _longest(other)
         if length:
             raised = [] if other in larger else [_raise_share(highest)]
-            grown = [] if other is most else [_set_size(_size(other))]
+            grown = [] if other is most else [_set_size(other.layout.tensor_parallel_size)]
             return f"{', '.join(raised + grown)} and {_lower_length(length)}"
     return "use GPUs with more memory"
 
 
-def _size(request: Request) -> str:
-    return str(request.layout.tensor_parallel_size)
-
-
-def _set_size(sizes: str) -> str:
-    return f"set layout.tensor_parallel_size to {sizes}"
-
-
-def _raise_share(share: float) -> str:
-    return f"raise limits.gpu_memory_utilization to at least {share:g}"
-
-
-def _lower_length(length: int) -> str:
-    return f"lower limits.max_model_len to {length} or less"
-
-
-def _highest_share() -> float:
-    share: float = facts()["highest_utilization"]["value"]
-    return share
+_set_size = "set layout.tensor_parallel_size to {}".format
+_raise_share = "raise limits.gpu_memory_utilization to at least {:g}".format
+_lower_length = "lower limits.max_model_len to {} or less".format
 
 
 def _larger(request: Request) -> list[Layout]:
@@ -202,7 +186,8 @@ def _larger(request: Request) -> list[Layout]:
 def _least_share(request: Request) -> float | None:
     """Return the least gpu_memory_utilization that fits, in hundredths; None above the highest."""
     first = math.floor(request.limits.gpu_memory_utilization * 100) + 1
-    shares = [percent / 100 for percent in range(first, round(_highest_share() * 100) + 1)]
+    last = round(facts()["highest_utilization"]["value"] * 100)
+    shares = [percent / 100 for percent in range(first, last + 1)]
     index = bisect.bisect_left(
         shares, True, key=lambda share: request.of(gpu_memory_utilization=share).fits()
     )

@@ -107,7 +107,8 @@ class Engines:
     ) -> Memory:
         """Return what engines of a layout take up with a recipe's flags and variables."""
         method = argument(recipe.argv, "--quantization")
-        mode = argument(recipe.argv, "--mm-encoder-tp-mode")
+        text_only = self.deployment.features.text_only
+        mode = "none" if text_only else argument(recipe.argv, "--mm-encoder-tp-mode")
         return self.memory(layout, method, recipe.rules_of, recipe.env, sequence_tokens, mode)
 
     def memory(

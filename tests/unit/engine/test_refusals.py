@@ -253,6 +253,24 @@ def test_only_one_format_has_its_scales_refined(version):
     assert refused.finding.code == "ENGINE-MOE-BLOCK"
 
 
+# refine_fp8_moe_block_shape of these releases: 1152 / 8 = 144 has 16 in common with a block of 128.
+@pytest.mark.parametrize(
+    ("version", "args", "env", "refused"),
+    [
+        ("0.30.0", {}, {}, True),
+        ("0.33.0", {}, {"VLLM_ROCM_USE_AITER_MOE": 0}, True),
+        ("0.30.0", {"moe-backend": "triton"}, {}, True),
+        ("0.33.0", {"moe-backend": "triton"}, {}, False),
+    ],
+)
+def test_fp8_blocks_are_not_refined_below_32(version, args, env, refused):
+    model = known(QWEN)
+    narrow = dataclasses.replace(model, details={**model.details, "moe_intermediate_size": 1152})
+    asked = deployment(version=version, size=8, args=args, env=env)
+    codes = [item.finding.code for item in assess(narrow, asked, "MI325X", 8000).refused]
+    assert codes == (["ENGINE-MOE-BLOCK"] if refused else [])
+
+
 def test_all_refusals_come_at_once():
     asked = deployment(size=3, args={"no-such": 1}, env={"VLLM_USE_V1": 1})
     assert {"ENGINE-TP-HEADS", "ENGINE-UNKNOWN-FLAG", "ENGINE-UNKNOWN-ENV"} <= set(refusal(asked))

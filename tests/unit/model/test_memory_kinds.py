@@ -161,7 +161,7 @@ GPT_OSS = {
 @pytest.mark.parametrize(
     ("length", "step", "window_blocks"),
     [
-        (1000, 8192, 63),  # a step of 8,192 tokens may hold the whole sequence
+        (1000, 8192, 64),  # a step of 8,192 tokens may hold the whole sequence
         # (128 - 1 + 2 × 64) / 16, and one for a window that starts within a block
         (1000, 64, 17),
         (100_000, 64, 17),
@@ -181,7 +181,8 @@ def test_groups_of_layers_are_filled_up():
     kinds = (["sliding_attention"] * 5 + ["full_attention"]) * 10 + ["sliding_attention"] * 2
     config = {**GPT_OSS, "num_hidden_layers": 62, "layer_types": kinds}
     made = memory(architecture(config, "x"), Layout(1), Limits(16, max_num_batched_tokens=1), VRAM)
-    assert made.sequence_bytes_per_gpu == 7 * 10 * 16 * 2 * 8 * 16 * 2
+    # A block for the full group, and one more for each window.
+    assert made.sequence_bytes_per_gpu == (1 + 6 * 2) * 10 * 16 * 2 * 8 * 16 * 2
 
 
 def test_layers_of_unlike_size_share_pages_of_one_size():
@@ -400,8 +401,8 @@ def test_kinds_of_almost_as_many_layers_share_the_larger_group():
     kinds = ["sliding_attention", "full_attention"] * 6 + ["full_attention"]
     config = {**GPT_OSS, "num_hidden_layers": 13, "layer_types": kinds}
     made = memory(architecture(config, "x"), Layout(1), Limits(16, max_num_batched_tokens=1), VRAM)
-    # Two groups of seven, not three of six.
-    assert made.sequence_bytes_per_gpu == 2 * 7 * 16 * 2 * 8 * 16 * 2
+    # Two groups of seven, not three of six; one more block for the window.
+    assert made.sequence_bytes_per_gpu == (1 + 2) * 7 * 16 * 2 * 8 * 16 * 2
 
 
 def test_pages_of_latent_attention_are_multiples_of_128_tokens():

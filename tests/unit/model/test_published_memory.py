@@ -15,7 +15,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import
     pages,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import weights_bytes
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import (
+    by_module,
+    weights_bytes,
+)
 
 from engine.models import published
 
@@ -55,6 +58,16 @@ def test_weights_are_those_of_vllms_tensors(name, held):
 def test_towers_are_split_as_vllm_splits_them(name, size, mode, held):
     loaded = as_loaded(read(name), "0.33.0", "MI325X", AITER, mode)
     assert weights_bytes(loaded, Layout(size, 1, False)) == pytest.approx(held, rel=0.002)
+
+
+def test_a_text_only_engine_has_no_tower():
+    model = read("OpenGVLab/InternVL3_5-8B")
+    (tower,) = (one for one in by_module(model, Layout(2)) if one.kind == "vision")
+    without = as_loaded(model, "0.33.0", "MI325X", AITER, "none")
+    assert tower.bytes_per_gpu > 0
+    assert (
+        weights_bytes(model, Layout(2)) - weights_bytes(without, Layout(2)) == tower.bytes_per_gpu
+    )
 
 
 def test_only_a_model_with_a_tower_is_changed_by_how_towers_are_split():
@@ -208,3 +221,25 @@ def test_a_model_has_the_parameters_that_its_publisher_names(name, parameters):
 def test_a_checkpoint_is_as_large_as_its_index_says(name, size):
     held = weights_bytes(read(name), Layout(1, 1, False)) / 1e9
     assert held == pytest.approx(size, rel=1e-9 if size < 100 else 0.01)
+
+
+# vLLM's own groups of TP8 with 16,384 tokens a step: of a window's 128 and two steps 64 tokens a
+# block, of the compressors' states 4 and 8, of all tokens 256.
+@pytest.mark.parametrize(
+    ("name", "block"),
+    [("deepseek-ai/DeepSeek-V4-Flash", 1_002_240), ("deepseek-ai/DeepSeek-V4-Pro", 1_435_968)],
+)
+def test_compressed_caches_lie_in_one_block(name, block):
+    windows = 515 + 515 + 8195 + 4113
+    loaded = as_loaded(read(name), "0.33.0", "MI325X", AITER)
+    made = pages(loaded, Layout(8), Limits(), 2**20)
+    assert (made.block_bytes, made.blocks_per_sequence) == (block, windows + 4096)
+    assert kv_bytes_per_token(loaded, Layout(8), "fp8") == block // 256
+    older = as_loaded(read(name), "0.27.1", "MI325X", AITER)
+    assert pages(older, Layout(8), Limits(), 2**20) is None
+    assert kv_bytes_per_token(older, Layout(8), "fp8") is None
+
+
+def test_compressed_caches_without_an_indexer_stay_unknown():
+    model = read("deepseek-ai/DeepSeek-V4-Flash", compress_ratios=[0, 128] * 22)
+    assert pages(model, Layout(8), Limits(), 2**20) is None
