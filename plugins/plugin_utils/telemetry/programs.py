@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..documents import knowledge
 from .promql import JOBS, configuration
@@ -60,6 +59,7 @@ SEVERITIES = ("critical", "warning", "info")
 
 def alertmanager_config(settings: TelemetrySettings) -> str:
     """Return alertmanager.yml; secrets are names of files in it."""
+    alerts = knowledge("telemetry/alerts.yml")["alerts"]
     named = {receiver.name: receiver for receiver in settings.receivers}
     routed: dict[str, dict[str, list[Receiver]]] = {}
     for severity in SEVERITIES:
@@ -71,39 +71,9 @@ def alertmanager_config(settings: TelemetrySettings) -> str:
         settings=settings,
         facts=knowledge("telemetry/settings.yml")["alertmanager"],
         routed=routed,
-        inhibitions=inhibitions(),
+        of_hosts=[alert["alert"] for alert in alerts if "host" in alert["labels"]],
+        exporters={cause: unfounded(cause, prefixes) for cause, prefixes in EXPORTERS.items()},
     )
-
-
-def inhibitions() -> list[dict[str, Any]]:
-    """Return what holds back what: causes their consequences, on the same host or deployment.
-
-    What is no critical alert itself never holds one back.
-    """
-    alerts = knowledge("telemetry/alerts.yml")["alerts"]
-    on_hosts = [alert["alert"] for alert in alerts if "host" in alert["labels"]]
-    slos = ["SloBurnFast", "SloBurnMedium", "SloBurnSlow"]
-    rules = [
-        # A host that is down is told once, not for each of its replicas and exporters.
-        _inhibit("HostDown", [name for name in on_hosts if name != "HostDown"], ["host"]),
-        _inhibit("DeploymentDown", ["ReplicaDown", "RouterNoServers", *slos], ["deployment"]),
-        _inhibit("SloBurnFast", slos[1:], ["deployment", "slo"]),
-        _inhibit("SloBurnMedium", slos[2:], ["deployment", "slo"]),
-    ]
-    # What an exporter says is old, or nothing, once it is down.
-    for cause, prefixes in EXPORTERS.items():
-        held = [
-            alert["alert"]
-            for alert in alerts
-            if alert["alert"] in on_hosts
-            and alert["alert"] != cause
-            and alert["severity"] != "critical"
-            and any(name.startswith(prefixes) for name in alert["needs"])
-            # Whether a replica answers, Prometheus sees for itself.
-            and "apiary:replica_up" not in alert["needs"]
-        ]
-        rules.append(_inhibit(cause, held, ["host"]))
-    return rules
 
 
 # The alert that says that an exporter is gone, and how the series begin that come from it.
@@ -114,13 +84,20 @@ EXPORTERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _inhibit(cause: str, names: list[str], equal: list[str]) -> dict[str, Any]:
-    listed = "|".join(names)
-    return {
-        "source_matchers": [f'alertname="{cause}"'],
-        "target_matchers": [f'alertname=~"{listed}"'],
-        "equal": equal,
-    }
+def unfounded(cause: str, prefixes: tuple[str, ...]) -> list[str]:
+    """Return the alerts of a host that an exporter's series cannot found once it is down.
+
+    What is critical is never among them, nor whether a replica answers: that Prometheus sees.
+    """
+    return [
+        alert["alert"]
+        for alert in knowledge("telemetry/alerts.yml")["alerts"]
+        if "host" in alert["labels"]
+        and alert["alert"] != cause
+        and alert["severity"] != "critical"
+        and any(name.startswith(prefixes) for name in alert["needs"])
+        and "apiary:replica_up" not in alert["needs"]
+    ]
 
 
 SHIPPED = Path(__file__).parents[1] / "knowledge/telemetry/dashboards"
