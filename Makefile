@@ -6,7 +6,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry routers molecule sanity build release pictures stranger docs docs-site requirements clean test-model test-engine test-vm test-busy chaos
+.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry routers molecule sanity build release pictures stranger stranger-fleet docs docs-site requirements clean test-model test-engine test-vm test-busy chaos
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -107,6 +107,9 @@ pictures: .venv/ready ## Draw the README's pictures again (PICTURE="demo fleet â
 
 stranger: .venv/ready ## A newcomer's machine: a bare container, the README's commands and nothing else (as root)
 	pytest --quiet tests/stranger
+
+stranger-fleet: .venv/ready ## A newcomer takes four hosts to serving without internet, a kernel, a driver, a new host (as root; JSON=1)
+	@PYTHONPATH=tests:tests/lab python -m stranger.fleet $(if $(JSON),--json)
 
 requirements: .venv/ready ## Pin again, with hashes
 	tools/pin.sh

@@ -65,6 +65,7 @@ STAGES = {
     for stage in (
         *map(_make, ("lint", "sanity", "unit", "browser", "telemetry")),
         *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger", "routers")),
+        _make("stranger-fleet"),
         Stage("engine-turns", (*ENGINE, "ENGINE=--small --optional --turns 2")),
         Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
         Stage("molecule-night", (sys.executable, "tests/lab/scenarios.py", "night")),
@@ -106,7 +107,9 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("killed",),
         ("chaos",),
         ("chaos-seeds",),
-        *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine", "stranger")),
+        *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine")),
+        ("stranger",),
+        ("stranger-fleet",),
         ("engine-turns",),
         ("routers",),
     ),

@@ -54,6 +54,7 @@ def reader(request, tmp_path_factory):
         deployment(found.work)
         yield found
     finally:
+        lab.unmirror()
         stop(NAME)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.page import Drop, Merge, edit
+from labkit import network
 from loss.fleet import ROOT, Fleet
 
 VERSIONS = ("0.32.0", "0.33.0")
@@ -87,8 +88,7 @@ class Lab:
         """Have inventory/mine say what a lab needs besides, which no reader has to know."""
         deployment = {"limits": {"start_timeout_seconds": 300, "drain_timeout_seconds": 20}}
         # The reader's own machine measures replicas directly.
-        address = next(iter(self.fleet.hosts.values()))["address_in_lab"]
-        gateway = str(ip_network(f"{address}/22", strict=False)[1])
+        gateway = str(ip_network(self.subnet)[1])
         for path, values in {
             f"{VARIABLES}/gpu_hosts/lab.yml": {**_settings(), "replicas_reach_from": [gateway]},
             f"{VARIABLES}/gpu_hosts/rocm.yml": {"rocm_version": "7.1.1"},
@@ -96,6 +96,27 @@ class Lab:
             f"{VARIABLES}/routers/lab.yml": {"router_connections": 4000},
         }.items():
             edit(work, Merge(0, path, values))
+
+    @property
+    def subnet(self) -> str:
+        address = next(iter(self.fleet.hosts.values()))["address_in_lab"]
+        return str(ip_network(f"{address}/22", strict=False))
+
+    def mirror(self, host: str) -> None:
+        """Have a host be the mirror that hosts reach, and nothing else."""
+        container = self.fleet.hosts[host]["container"]
+        copied = ["docker", "cp", str(ROOT / ".lab/repository/mirror"), f"{container}:/srv"]
+        subprocess.run(copied, capture_output=True, check=True)
+        serve = "python3 -m http.server --directory /srv/mirror 80"
+        self.fleet.run(host, f"systemctl is-active -q mirror || systemd-run -u mirror {serve}")
+        line = f"{self.fleet.hosts[host]['address_in_lab']} mirror.example"
+        for one in self.fleet.hosts:
+            self.fleet.run(one, f"grep -q mirror.example /etc/hosts || echo {line} >> /etc/hosts")
+        network.close(self.subnet)
+
+    def unmirror(self) -> None:
+        """Let hosts out again."""
+        network.close(self.subnet, closed=False)
 
     def publish(self, work: Path, writer: str) -> None:
         """Have a host be the writer of weights, with a hub that it can reach."""

@@ -177,6 +177,12 @@ class Reader(Desk):
         else:
             self.lab.unmount(self.work)
 
+    def _mirror(self, host: str) -> None:
+        self.lab.mirror(host)
+
+    def _unmirror(self, _host: str) -> None:
+        self.lab.unmirror()
+
     def _watcher(self, host: str) -> None:
         self.know(host)
         self.lab.watch(self.work, host)

@@ -17,23 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from .machine import OWN_ENGINE, ROOT, SAME_NETWORK, Machine, quietly, start
+from .machine import OWN_ENGINE, ROOT, SAME_NETWORK, Machine, clone_of, quietly, start
 
 LAB = "stranger"
-sys.path.insert(0, str(ROOT / "tools"))
 
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory) -> Path:
     """A repository with what this checkout has, committed or not."""
-    from release import export
-
-    directory = tmp_path_factory.mktemp("repository")
-    export(ROOT, directory)
-    git = ["git", "-C", str(directory), "-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message=all"]):
-        quietly([*git, *words])
-    return directory
+    return clone_of(tmp_path_factory.mktemp("repository"))
 
 
 @contextmanager

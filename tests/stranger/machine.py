@@ -19,6 +19,7 @@ from pathlib import Path
 from labkit import apt_sources
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
 # What the README asks for before anything else; certificates, because git fetches over TLS.
 GIVEN = ("ca-certificates", "git", "make", "python3")
 REPOSITORY = "apiary-lab-stranger"
@@ -100,6 +101,17 @@ def start(name: str, repository: Path, options: Sequence[str] = SAME_NETWORK) ->
     return Machine(name)
 
 
+def clone_of(directory: Path) -> Path:
+    """Make a repository with what this checkout has, committed or not."""
+    from release import export
+
+    export(ROOT, directory)
+    git = ["git", "-C", str(directory), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message=all"]):
+        quietly([*git, *words])
+    return directory
+
+
 def ways_to_packages() -> list[str]:
     """Return Docker's options that let pip come to packages as this machine's pip does."""
     names = re.compile("(PIP|SSL|REQUESTS)_|(https?|no)_proxy$", re.IGNORECASE)
@@ -108,7 +120,9 @@ def ways_to_packages() -> list[str]:
     files = re.findall(r"^  (/\S+), exists: True", said, flags=re.MULTILINE)
     # Indexes and wheels may lie on this machine's own disk.
     said += "".join(Path(file).read_text() for file in files)
-    beside = {Path("/", *Path(one).parts[1:3]) for one in re.findall(r"(?:file://|\s)(/\S+)", said)}
+    named = re.findall(r"(?:file://|\s)(/\S+)", said)
+    files += [one for one in named if one.startswith("/etc/") and Path(one).is_file()]
+    beside = {Path("/", *Path(one).parts[1:3]) for one in named}
     folders = {one for one in beside if one.is_dir() and one.parts[1] in ("opt", "srv", "mnt")}
     for path in sorted({*files, *map(str, folders), "/etc/ssl/certs"}):
         options += ["--volume", f"{path}:{path}:ro"]

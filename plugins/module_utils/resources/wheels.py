@@ -14,6 +14,7 @@ import hashlib
 import os
 import shutil
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..finding import error
 from . import engines
@@ -72,6 +73,10 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
         argv += [f"--find-links={resource['wheels']}"]
         argv += [] if resource["index_url"] else ["--no-index"]
     argv += [f"--index-url={resource['index_url']}"] if resource["index_url"] else []
+    # pip takes nothing by plain HTTP unless told to; what is right the hashes say.
+    address = urlsplit(resource["index_url"] or "")
+    if address.scheme == "http":
+        argv += [f"--trusted-host={address.netloc.rpartition('@')[2]}"]
     with engines.secret_file(host, resource["pip_config"]) as config:
         variables = {"PIP_CONFIG_FILE": config} if config else {}
         engines.run(host, path, [*argv, f"--requirement={pins}"], environ_update=variables)

@@ -71,6 +71,17 @@ def remove(lab: Lab) -> None:
     run(["docker", "network", "rm", name_of(lab)], check=False)
 
 
+def close(network: IPv4Network | str, *, closed: bool = True) -> None:
+    """Let nobody of a lab's network out of it, or again; what comes in is answered."""
+    rule = ["DOCKER-USER", "--source", str(network), "!", "--destination", str(network)]
+    rule += ["--jump", "DROP"]
+    # Once, however often it was closed.
+    while run(["iptables", "--wait", "--delete", *rule], check=False).returncode == 0:
+        pass
+    if closed:
+        run(["iptables", "--wait", "--insert", *rule])
+
+
 def free(taken: Iterable[IPv4Network]) -> Iterator[IPv4Network]:
     """Yield the parts of the private range that overlap with no taken network."""
     others = list(taken)

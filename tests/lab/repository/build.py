@@ -10,7 +10,8 @@
 OUTDIR/mirror mirrors repo.radeon.com (amdgpu/, rocm/) and stable.repo.amd.com and repo.amd.com
 (rocm/core/packages, rocm/packages-multi-arch); OUTDIR/distribution has what the lab's release
 lacks: kernels and headers by name, and the doubles of dkms and update-initramfs. OUTDIR/ubuntu is
-the archive of a host that is Ubuntu to all that asks it (molecule's noble_custom, jammy_custom).
+the archive of a host that is Ubuntu to all that asks it (molecule's noble_custom, jammy_custom),
+OUTDIR/el9 (--rpm) the repositories of one that is RHEL (el9_custom).
 OUTDIR/facts.json tells the key's fingerprint and the kernels. OUTDIR.tar has all of it. Keys are
 made here and now; what is there and was made by the same code stays.
 """
@@ -43,6 +44,11 @@ from repository.stub import Stub  # noqa: E402
 
 DOUBLE = HERE / "double"
 OTHER_KERNEL = "6.1.0-28-amd64"
+# A boot entry as kernel-install writes it.
+ENTRY = (
+    "title Lab ({0})\nversion {0}\nlinux /vmlinuz-{0}\noptions root=/dev/vda1 ro "
+    "crashkernel=1G-2G:192M,2G-64G:256M,64G-:512M console=ttyS0 quiet\n"
+)
 # What linux-headers' own postinst does.
 HEADER_HOOKS = """#!/bin/sh
 if [ -d /etc/kernel/header_postinst.d ]; then
@@ -170,6 +176,26 @@ def ubuntu_stubs(kernel: str) -> list[Stub]:
     return [*doubles(), *made]
 
 
+def el9_stubs(kernel: str) -> list[Stub]:
+    """Return what Enterprise Linux has for a host: kernels, and from EPEL the double of dkms."""
+    made = []
+    for each in (os.uname().release, kernel):
+        source = f"/usr/src/kernels/{each}"
+        image = {f"/boot/vmlinuz-{each}": "", f"/lib/modules/{each}/modules.order": ""}
+        image[f"/boot/loader/entries/lab-{each}.conf"] = ENTRY.format(each)
+        link = {f"/lib/modules/{each}/build": source}
+        devel = Stub(
+            *rpms.rpm_named("kernel-devel", each), "", {f"{source}/Makefile": ""}, {}, link
+        )
+        made += [Stub(*rpms.rpm_named("kernel-core", each), "", image), devel]
+        needed = f"{devel.name} (= {devel.version})"
+        made.append(Stub(*rpms.rpm_named("kernel-devel-matched", each), needed))
+    version = kernel.removesuffix(".x86_64")
+    made.append(Stub("kernel-headers", version))
+    programs = {"/usr/sbin/dkms": (DOUBLE / "dkms").read_text()}
+    return [*made, Stub("dkms", "3.1.6-1.el9", "", programs)]
+
+
 def build_apt(facts: dict[str, Any], out: Path, signer: Signer) -> None:
     """Write the apt repositories."""
     mirror = out / "mirror"
@@ -185,8 +211,10 @@ def build_apt(facts: dict[str, Any], out: Path, signer: Signer) -> None:
             stubs = therock_stubs(facts, series)
             debs.publish(mirror / path / distribution, "stable", "AMD ROCm", stubs, signer)
     debs.publish(out / "distribution", "lab", "Apiary lab", distribution_stubs(), signer)
-    for codename, kernel in facts["ubuntu"].items():
-        debs.publish(out / "ubuntu", codename, "Ubuntu", ubuntu_stubs(kernel), signer)
+    for archive in ("ubuntu", "ubuntu_next"):
+        for codename, kernel in facts[archive].items():
+            tree = out / archive.replace("_", "-")
+            debs.publish(tree, codename, "Ubuntu", ubuntu_stubs(kernel), signer)
 
 
 def build_rpm(facts: dict[str, Any], out: Path, signer: Signer) -> None:
@@ -198,6 +226,7 @@ def build_rpm(facts: dict[str, Any], out: Path, signer: Signer) -> None:
     for path in facts["rpm"]["legacy"]:
         target = mirror / "rocm" / path / "7.2.4/main"
         rpms.publish(target, legacy_stubs(facts, "7.2.4", ""), signer)
+    rpms.publish(out / "el9", el9_stubs(facts["rpm"]["kernel"]), signer)
     for path in facts["rpm"]["therock"]:
         target = mirror / "rocm/core/packages" / path / "x86_64"
         rpms.publish(target, therock_stubs(facts, "10.0"), signer)

@@ -16,13 +16,26 @@ from repository.debs import write_tree
 from repository.signing import Signer
 from repository.stub import Stub
 
+# What rpm calls a script of a package; an upgrade removes the old version after the new one came.
+SCRIPTLETS = (("%post", "configure", "postinst"), ("%preun", "remove", "prerm"))
+
+
+def rpm_named(name: str, kernel: str) -> tuple[str, str]:
+    """Return name and version-release of what is NAME-KERNEL to dnf, whatever the kernel."""
+    start, version, release = f"{name}-{kernel.removesuffix('.x86_64')}".rsplit("-", 2)
+    return start, f"{version}-{release}"
+
+
+def _body(stub: Stub, name: str) -> str:
+    return stub.scripts[name].partition("\n")[2]
+
 
 def requirements(depends: str) -> list[str]:
     """Return dependencies in rpm's words."""
     return [
         re.sub(r"\s*\(=\s*([^)]*)\)", r" = \1", word.strip())
         for word in depends.split(",")
-        if word.strip() and word.strip() not in ("dkms", "kmod")
+        if word.strip() and word.strip() != "kmod"
     ]
 
 
@@ -40,6 +53,12 @@ def spec(stub: Stub, tree: Path) -> str:
         *(f"Requires: {word}" for word in requirements(stub.depends)),
         "%description\nA stub.",
         f"%install\nmkdir -p %{{buildroot}}\ncp -a {tree}/. %{{buildroot}}/",
+        # As dpkg calls them, for both are the same scripts.
+        *(
+            f"{part}\nset -- {word}\n{_body(stub, name)}"
+            for part, word, name in SCRIPTLETS
+            if name in stub.scripts
+        ),
         "%files",
         *stub.files,
         *stub.links,

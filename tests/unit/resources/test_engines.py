@@ -108,6 +108,22 @@ def test_what_fails_is_one_finding_and_the_next_run_begins_again(tmp_path, machi
     assert converged(Machine(), resource) == []
 
 
+@pytest.mark.parametrize(
+    ("index", "trusted"),
+    [
+        ("http://u:p@10.0.0.5:8080/simple", ["--trusted-host=10.0.0.5:8080"]),
+        ("http://mirror.example/simple", ["--trusted-host=mirror.example"]),
+        ("https://mirror.example/simple", []),
+    ],
+)
+def test_an_index_of_plain_http_is_read_for_hashes_say_what_is_right(tmp_path, index, trusted):
+    machine = Machine()
+    converged(machine, of_wheels(tmp_path, index_url=index))
+    (install,) = [argv for argv in machine.ran if "install" in argv]
+    assert "--require-hashes" in install
+    assert [word for word in install if word.startswith("--trusted-host")] == trusted
+
+
 def test_other_pins_and_others_directories_are_left_alone(tmp_path):
     resource = of_wheels(tmp_path)
     converged(Machine(), resource)
