@@ -39,6 +39,7 @@ _FILE = {
     # Not shown by a diff, though it has no secret: digests of keys.
     "hidden": {"type": "bool", "default": False},
 }
+NAMED_BY = "service"
 OPTIONS: dict[str, Any] = {
     "service": {"type": "str", "required": True},
     "main": {"type": "path", "required": True},
@@ -65,10 +66,6 @@ class Plan:
     theirs: FileChange | None
     verbs: list[str]
     stamp: str
-
-
-def name(resource: Resource) -> str:
-    return str(resource["service"])
 
 
 def inspect(host: Host, resource: Resource) -> Difference:

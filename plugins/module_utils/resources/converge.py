@@ -5,8 +5,9 @@
 """Bring a host to a list of resources; inspect them all before the first is applied.
 
 How a kind is added: a module of this package with ``OPTIONS`` (an argument specification),
-``name(resource)``, ``inspect(host, resource) -> Difference`` without effects and ``apply(host,
-resource, difference)``; then its name in the list of imports below. A kind raises
+``NAMED_BY`` (the option that tells two of a list apart, or ``name(resource)`` where that is made of
+more), ``inspect(host, resource) -> Difference`` without effects and ``apply(host, resource,
+difference)``; then its name in the list of imports below. A kind raises
 ``finding.error``; ``OSError`` and ``ValueError`` are refusals, too, and ``host.warn`` reports what
 apply met. One whose work follows other resources' changes has ``dues(resource) -> {due: [names of
 resources]}``: each due is recorded on the host before the first of these changes, so that the run
@@ -16,7 +17,7 @@ after an aborted one completes it.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
@@ -63,6 +64,13 @@ def kind_of(name: str) -> Any:
     return kind
 
 
+def name_of(resource: Mapping[str, Any]) -> str:
+    """Return the name by which a resource is omitted, or followed by others: `file /etc/x`."""
+    kind = kind_of(resource["kind"])
+    option = getattr(kind, "NAMED_BY", None)
+    return f"{resource['kind']} {resource[option] if option else kind.name(resource)}"
+
+
 class Item:
     """One resource of a list, with its kind and its checked options."""
 
@@ -74,7 +82,7 @@ class Item:
         if checked.error_messages:
             raise _wrong(kind, "; ".join(checked.error_messages))
         self.options = checked.validated_parameters
-        self.name = f"{kind} {self.kind.name(self.options)}"
+        self.name = name_of({"kind": kind, **self.options})
         self.dues: dict[str, list[str]] = {}
         if hasattr(self.kind, "dues"):
             self.dues = self.kind.dues(self.options)

@@ -21,6 +21,7 @@ from ..finding import error
 from .file import properties
 from .types import Difference, Host, Resource, diff_entry
 
+NAMED_BY = "path"
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "mode": {"type": "str"},
@@ -32,10 +33,6 @@ OPTIONS: dict[str, Any] = {
 }
 # As many as the kernel follows.
 MOST_LINKS = 40
-
-
-def name(resource: Resource) -> str:
-    return str(resource["path"])
 
 
 def inspect(host: Host, resource: Resource) -> Difference:

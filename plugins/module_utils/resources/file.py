@@ -24,6 +24,7 @@ from .types import UNIT_FOLDERS, Difference, Host, Resource, diff_entry
 
 ORIGINALS = "/var/lib/apiary/originals"
 LARGEST = 1 << 20
+NAMED_BY = "path"
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "content": {"type": "str"},
@@ -33,10 +34,6 @@ OPTIONS: dict[str, Any] = {
     "group": {"type": "str"},
     "keep_original": {"type": "bool", "default": False},
 }
-
-
-def name(resource: Resource) -> str:
-    return str(resource["path"])
 
 
 def read(path: str) -> str | None:

@@ -17,6 +17,7 @@ from ..finding import Finding
 from . import engines
 from .types import Difference, Host, Resource
 
+NAMED_BY = "reference"
 OPTIONS: dict[str, Any] = {
     "reference": {"type": "str", "required": True},
     "program": {"type": "str", "choices": ["podman", "docker"], "required": True},
@@ -26,12 +27,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def name(resource: Resource) -> str:
-    return str(resource["reference"])
-
-
 def inspect(host: Host, resource: Resource) -> Difference:
-    program, reference = resource["program"], name(resource)
+    program, reference = resource["program"], resource["reference"]
     # In check mode another role may still have to bring the program.
     there = shutil.which(program) is not None and not host.run([program, *_INSPECT, reference])[0]
     record = engines.read_record(reference)
@@ -43,7 +40,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
-    program, reference = resource["program"], name(resource)
+    program, reference = resource["program"], resource["reference"]
     if resource["state"] == "absent":
         code, _out, err = host.run([program, "rmi", reference])
         if code and not host.run([program, *_INSPECT, reference])[0]:

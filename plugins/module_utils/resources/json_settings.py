@@ -21,6 +21,7 @@ from ..finding import ApiaryError, error
 from .file import read, write
 from .types import Difference, Host, Resource, diff_entry
 
+NAMED_BY = "path"
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "settings": {"type": "dict", "default": {}},
@@ -117,10 +118,6 @@ def write_earlier(earlier: Earlier) -> str:
     """Return what is remembered as the text of its file."""
     entries = [{"path": list(path), "value": value} for path, value in sorted(earlier.items())]
     return json.dumps({"earlier": entries}, indent=2, sort_keys=True) + "\n"
-
-
-def name(resource: Resource) -> str:
-    return str(resource["path"])
 
 
 def inspect(host: Host, resource: Resource) -> Difference:

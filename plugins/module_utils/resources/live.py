@@ -15,6 +15,7 @@ from ..finding import ApiaryError, error
 from .file import write
 from .types import Difference, Host, Resource, diff_entry
 
+NAMED_BY = "remember"
 OPTIONS: dict[str, Any] = {
     "settings": {
         "type": "list",
@@ -29,10 +30,6 @@ OPTIONS: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
 CHOSEN = re.compile(r"\[([^][]*)\]")
-
-
-def name(resource: Resource) -> str:
-    return str(resource["remember"])
 
 
 def read(path: str) -> str:
@@ -65,7 +62,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
     diff = [diff_entry(path, f"{actual[path]}\n", f"{changed[path]}\n") for path in changed]
     # What is remembered goes with the last value that is restored.
     forgets = resource["state"] == "absent" and bool(earlier) and not changed
-    steps = (f"forget {name(resource)}",) if forgets else ()
+    steps = (f"forget {resource['remember']}",) if forgets else ()
     return Difference(tuple(diff), steps, actual=(changed, actual, earlier))
 
 

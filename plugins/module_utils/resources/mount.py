@@ -26,6 +26,7 @@ from ..weights.readahead import device_of, unescape
 from .file import keep_original, read, write
 from .types import Difference, Host, Resource
 
+NAMED_BY = "path"
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "unit": {"type": "str", "required": True},
@@ -38,10 +39,6 @@ OPTIONS: dict[str, Any] = {
 }
 FSTAB = "/etc/fstab"
 POLL_SECONDS = 0.2
-
-
-def name(resource: Resource) -> str:
-    return str(resource["path"])
 
 
 def inspect(host: Host, resource: Resource) -> Difference:

@@ -19,6 +19,7 @@ from ..finding import error
 from . import file
 from .types import Difference, Host, Resource
 
+NAMED_BY = "service"
 OPTIONS: dict[str, Any] = {
     "service": {"type": "str", "required": True},
     "files": {
@@ -34,24 +35,20 @@ OPTIONS: dict[str, Any] = {
 POLL_SECONDS = 0.5
 
 
-def name(resource: Resource) -> str:
-    return str(resource["service"])
-
-
 def inspect(host: Host, resource: Resource) -> Difference:
     compared = [(each, file.inspect(host, each)) for each in resource["files"]]
     differ = [(each, difference) for each, difference in compared if difference.changed]
     diff = tuple(entry for _each, difference in differ for entry in difference.diff)
     steps = tuple(step for _each, difference in differ for step in difference.steps)
     if resource["restart"]:
-        steps += (f"restart {name(resource)}",)
+        steps += (f"restart {resource['service']}",)
     elif host.is_due(_due(resource)):
-        steps += (f"start {name(resource)}",)
+        steps += (f"start {resource['service']}",)
     return Difference(diff, steps, actual=differ)
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
-    service = name(resource)
+    service = resource["service"]
     if resource["restart"]:
         host.mark(_due(resource))
         _systemctl(host, "stop", service)
@@ -78,11 +75,11 @@ def _await(resource: Resource) -> None:
     path, deadline = resource["awaits"], time.monotonic() + resource["timeout_seconds"]
     while path and not os.path.exists(path):
         if time.monotonic() > deadline:
-            service = name(resource)
+            service = resource["service"]
             message = f"wrote no {path} in {resource['timeout_seconds']} s"
             raise error("HOST-UNIT", service, message)
         time.sleep(POLL_SECONDS)
 
 
 def _due(resource: Resource) -> str:
-    return f"start of {name(resource)}"
+    return f"start of {resource['service']}"

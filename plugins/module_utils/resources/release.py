@@ -20,6 +20,7 @@ from ..replicas import releases
 from .file import read
 from .types import Difference, Host, Resource, diff_entry
 
+NAMED_BY = "deployment"
 OPTIONS: dict[str, Any] = {
     "deployment": {"type": "str", "required": True},
     "files": {
@@ -37,10 +38,6 @@ OPTIONS: dict[str, Any] = {
     "keep": {"type": "int", "default": 5},
     "directory": {"type": "path", "default": "/var/lib/apiary/releases"},
 }
-
-
-def name(resource: Resource) -> str:
-    return str(resource["deployment"])
 
 
 def inspect(host: Host, resource: Resource) -> Difference:

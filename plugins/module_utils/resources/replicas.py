@@ -26,6 +26,7 @@ from ..replicas.apply import must
 from ..replicas.unit_files import Places, services_matching
 from .types import Difference, Host, Resource
 
+NAMED_BY = "deployment"
 OPTIONS: dict[str, Any] = {
     "deployment": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -50,10 +51,6 @@ OPTIONS: dict[str, Any] = {
     "caches": {"type": "bool", "default": False},
     "root": {"type": "path", "default": "/"},
 }
-
-
-def name(resource: Resource) -> str:
-    return str(resource["deployment"])
 
 
 def inspect(host: Host, resource: Resource) -> Difference:

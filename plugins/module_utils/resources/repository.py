@@ -22,6 +22,7 @@ from ..packages.managers import MANAGERS, Manager, last_words, runner
 from . import file
 from .types import Difference, Host, Resource, diff_entry
 
+NAMED_BY = "name"
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
@@ -69,14 +70,10 @@ def matches(version: str, wanted: str | None) -> bool:
     return any(fnmatch.fnmatchcase(one, wanted) for one in (version, plain, plain.split("-")[0]))
 
 
-def name(resource: Resource) -> str:
-    return str(resource["name"])
-
-
 def inspect(host: Host, resource: Resource) -> Difference:
     manager = MANAGERS[resource["manager"]](runner(host.module))
     work = Repositories(host, manager, resource)
-    proven = f"repository {name(resource)} is proven"
+    proven = f"repository {resource['name']} is proven"
     work.read()
     if proven not in host.memo:
         work.prove()

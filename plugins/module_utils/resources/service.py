@@ -16,6 +16,7 @@ from typing import Any
 from ..finding import Finding, error
 from .types import Difference, Host, Resource
 
+NAMED_BY = "name"
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "enabled": {"type": "bool"},
@@ -36,19 +37,15 @@ OPTIONS: dict[str, Any] = {
 NOT_ENABLED = ("indirect", "alias")
 
 
-def name(resource: Resource) -> str:
-    return str(resource["name"])
-
-
 def dues(resource: Resource) -> dict[str, list[str]]:
     """Return what is due after changes of other resources."""
-    unit = name(resource)
+    unit = resource["name"]
     found = {_restart(unit): resource["restart_after"], _reload(unit): resource["reload_after"]}
     return {due: after for due, after in found.items() if after}
 
 
 def inspect(host: Host, resource: Resource) -> Difference:
-    unit, steps = name(resource), []
+    unit, steps = resource["name"], []
     if resource["enabled"] is not None:
         code, output = host.systemctl("is-enabled", "--", unit)
         enabled = code == 0 and output.splitlines() not in ([word] for word in NOT_ENABLED)
@@ -75,7 +72,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
     host.reload()
-    unit = name(resource)
+    unit = resource["name"]
     for verb in difference.actual:
         code, output = host.systemctl(verb, "--", unit)
         if code:
@@ -86,7 +83,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
 
 
 def _verb(host: Host, resource: Resource, actual: str) -> str | None:
-    unit = name(resource)
+    unit = resource["name"]
     running = actual in ("active", "activating", "reloading", "refreshing")
     if resource["state"] == "stopped":
         return "stop" if running or actual == "deactivating" else None

@@ -24,6 +24,7 @@ from .types import Difference, Host, Resource
 
 _COMMANDS = {"type": "list", "elements": "list", "default": []}
 _NAMES = {"type": "list", "elements": "str", "default": []}
+NAMED_BY = "name"
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
@@ -67,10 +68,6 @@ UNSIGNED = re.compile(
 SHOWN = 12
 
 
-def name(resource: Resource) -> str:
-    return str(resource["name"])
-
-
 def inspect(host: Host, resource: Resource) -> Difference:
     manager = MANAGERS[resource["manager"]](runner(host.module))
     work = Packages(manager, resource, host.marked(_due(resource)))
@@ -90,7 +87,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
 
 
 def _due(resource: Resource) -> str:
-    return f"initial ramdisks of {name(resource)}"
+    return f"initial ramdisks of {resource['name']}"
 
 
 class Packages:

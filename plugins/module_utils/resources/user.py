@@ -17,6 +17,7 @@ from typing import Any
 from ..finding import error
 from .types import Difference, Host, Resource
 
+NAMED_BY = "name"
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "home": {"type": "path"},
@@ -28,12 +29,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def name(resource: Resource) -> str:
-    return str(resource["name"])
-
-
 def inspect(host: Host, resource: Resource) -> Difference:
-    user, groups, present = name(resource), resource["groups"], resource["state"] == "present"
+    user, groups, present = resource["name"], resource["groups"], resource["state"] == "present"
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -61,7 +58,7 @@ def apply(host: Host, resource: Resource, difference: Difference) -> None:
     code, out, err = host.run(difference.actual)
     if code:
         message = f"{difference.actual[0]} ended with {code}: {(err or out).strip()}"
-        raise error("HOST-USER", name(resource), message)
+        raise error("HOST-USER", resource["name"], message)
 
 
 def _create(resource: Resource) -> list[str]:
@@ -70,9 +67,9 @@ def _create(resource: Resource) -> list[str]:
         words += [f"--{key}", resource[key]] if resource[key] is not None else []
     if resource["comment"] is not None:
         # One that is there a user left behind who was removed.
-        words += ["--gid", name(resource)] if _group(name(resource)) else ["--user-group"]
+        words += ["--gid", resource["name"]] if _group(resource["name"]) else ["--user-group"]
     groups = resource["groups"]
-    return [*words, *(["--groups", ",".join(groups)] if groups else []), name(resource)]
+    return [*words, *(["--groups", ",".join(groups)] if groups else []), resource["name"]]
 
 
 def _group(group: str) -> grp.struct_group | None:

@@ -20,6 +20,7 @@ from ..finding import error
 from . import engines
 from .types import Difference, Host, Resource
 
+NAMED_BY = "path"
 OPTIONS: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "version": {"type": "str"},
@@ -32,12 +33,8 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-def name(resource: Resource) -> str:
-    return str(resource["path"])
-
-
 def inspect(host: Host, resource: Resource) -> Difference:
-    path, record = name(resource), engines.read_record(name(resource))
+    path, record = resource["path"], engines.read_record(resource["path"])
     if resource["state"] == "absent":
         return Difference(steps=(f"remove the engine in {path}",) if record else ())
     if record is None and os.path.lexists(path):
@@ -52,7 +49,7 @@ def inspect(host: Host, resource: Resource) -> Difference:
 
 
 def apply(host: Host, resource: Resource, difference: Difference) -> None:
-    path, version = name(resource), resource["version"]
+    path, version = resource["path"], resource["version"]
     if resource["state"] == "present":
         engines.write_record(path, kind="wheels", complete=False)
     if os.path.lexists(path):

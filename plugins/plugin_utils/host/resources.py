@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...module_utils.resources.converge import items, kind_of
+from ...module_utils.resources.converge import items, name_of
 from ..documents import to_document
 from .types import HostFile, LiveSetting
 
@@ -38,11 +38,6 @@ def live(role: str, settings: Iterable[LiveSetting], state: str) -> Resource:
         "remember": f"/var/lib/apiary/{role}.json",
         "state": state,
     }
-
-
-def name_of(resource: Resource) -> str:
-    """Return the name by which a resource is omitted, or followed by others."""
-    return f"{resource['kind']} {kind_of(resource['kind']).name(resource)}"
 
 
 def with_overrides(

@@ -8,8 +8,8 @@ import hashlib
 import json
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.module_utils.resources.converge import name_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources import name_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.weight_cache import (
     decide,
 )
