@@ -32,14 +32,6 @@ _PACKAGE = re.compile(r"^ii *\trocm-core\t(?:\d+:)?(\d+\.\d+\.\d+)", re.MULTILIN
 VERSIONS = ("driver", "rocm", "kernel", "bios")
 
 
-def source_of(name: str, file: str = _FACTS) -> str:
-    """Return the source of an entry of a file of facts, or of a name like sources.guide."""
-    facts = knowledge(file)
-    label = str(facts.get(name, {"source": name})["source"])
-    source: str = facts.get("sources", {}).get(label.removeprefix("sources."), label)
-    return source
-
-
 def bdf_of(evidence: Evidence, card: str) -> str:
     """Return the bus address of a DRM card, or its own name."""
     target = evidence.links.get(f"/sys/class/drm/{card}", "")
@@ -118,7 +110,6 @@ def pcie_errors(evidence: Evidence, topology: Topology) -> Iterator[Check]:
             "fail" if bad else "pass",
             ", ".join(f"{name} {count}" for name, count in (bad or counters).items()),
             f"at most {facts['limit']} of each of {len(counters)} counters",
-            source=source_of("pcie_errors"),
         )
 
 
@@ -176,7 +167,6 @@ def bad_pages(evidence: Evidence) -> Iterator[Check]:
             "fail" if waiting else "pass",
             f"{retired} pages retired, {waiting} waiting for it",
             "no bad page that is still in use",
-            source=source_of("bad_pages"),
         )
 
 

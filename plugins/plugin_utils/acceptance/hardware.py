@@ -15,7 +15,7 @@ from ..gpus import gpu_facts
 from ..host.facts import command, is_guest
 from ..host.types import Check
 from ..topology.types import Topology
-from .board import bdf_of, source_of
+from .board import bdf_of
 
 _FACTS = "host/acceptance.yml"
 _ERRORS = re.compile(r"^/sys/class/drm/(card\d+)/device/ras/(\w+)_err_count$")
@@ -60,7 +60,6 @@ def _memory_errors(evidence: Evidence) -> Iterator[Check]:
             "fail" if bad else "pass",
             ", ".join(f"{count} in {block}" for block, count in bad.items()) or "none",
             f"at most {limit} uncorrectable errors in each of {len(blocks)} blocks",
-            source=source_of("uncorrectable_errors", _FACTS),
         )
 
 
@@ -103,6 +102,7 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
             advice="let root run `dmesg` on the host",
         )
         return
+    sources = knowledge(_FACTS)["sources"]
     for kind in knowledge(_FACTS)["kernel_log"]:
         expected = f"no line like {kind['pattern']}"
         subject = f"{evidence.host}: kernel log, {kind['id']}"
@@ -113,7 +113,7 @@ def _kernel_log(evidence: Evidence) -> Iterator[Check]:
             "fail" if lines else "pass",
             f"{len(lines)} lines, the last one {lines[-1].strip()!r}" if lines else "none",
             expected,
-            source=source_of(kind["source"], _FACTS),
+            source=sources.get(kind["source"].removeprefix("sources."), kind["source"]),
             minor=kind.get("minor", False),
             advice=kind["advice"],
         )

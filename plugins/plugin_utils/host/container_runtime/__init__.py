@@ -34,10 +34,6 @@ from .engine import (
 
 __all__ = ["ContainerRuntimePlan", "Settings", "decide"]
 
-_NODES_SOURCE = (
-    "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/install/prerequisites.html"
-)
-
 
 def decide(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     """Return what makes this host's containers find their GPUs, and what holds of it now."""
@@ -172,7 +168,6 @@ def _restart_findings(daemon: Any, evidence: Evidence) -> Iterator[Finding]:
             "CONTAINER-RUNNING",
             evidence.host,
             f"{DAEMON_JSON} would change, which restarts Docker, and {running} containers run",
-            source="https://docs.docker.com/engine/daemon/live-restore/",
         )
 
 
@@ -203,7 +198,6 @@ def _check_nodes(evidence: Evidence, devices: tuple[Any, ...]) -> Iterator[Check
         state,
         found,
         "one group that may read and write them",
-        source=_NODES_SOURCE,
     )
 
 

@@ -17,7 +17,6 @@ from ..program import standalone, unit_text
 from ..types import Check, HostFile
 from .engine import PROGRAM, SERVICE, SPECIFICATION, UNIT, Engine
 
-SPEC_SOURCE = "https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md"
 _DRM_NODE = re.compile(r"/sys/class/drm/((card|renderD)\d+)")
 
 
@@ -117,6 +116,5 @@ def check_rivals(evidence: Evidence) -> Check:
         "fail" if rivals else "pass",
         ", ".join(rivals) or "no other file",
         f"no other file that names {cdi.KIND}",
-        source=SPEC_SOURCE,
         files=", ".join(rivals),
     )

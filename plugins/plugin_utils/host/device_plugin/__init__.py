@@ -15,6 +15,7 @@ import yaml
 from ...documents import knowledge, to_document
 from ...evidence.types import Evidence
 from ...findings import ApiaryError, Finding, has_errors
+from ...topology.host import from_evidence
 from ...topology.types import Topology
 from .. import resources
 from ..facts import unknown
@@ -29,7 +30,6 @@ from .node import (
     pinned,
     read_node,
     state_policy,
-    topology,
     with_extra_argument,
     without_extra_argument,
 )
@@ -50,7 +50,7 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
         return DevicePluginPlan(
             node=False, skipped=(Skipped("device_plugin", "the host has no kubelet"),)
         )
-    host = topology(evidence)
+    host = from_evidence(evidence)
     findings = list(review(settings, node, host)) if settings.state == "present" else []
     skipped: list[Skipped] = []
     wanted: dict[str, Any] = {}
@@ -130,7 +130,6 @@ def _unknown(host: str, path: str, why: str, wanted: dict[str, Any], node: Node)
         "KUBE-FILE-UNKNOWN",
         f"{host}: {path}",
         f"found {why}, expected a text that can be written again whole",
-        source=kubelet["drop_in"]["source"],
         path=path,
         by_hand=by_hand,
     )
@@ -175,7 +174,6 @@ def _wanted(
                 "KUBE-CONFIG-DIR",
                 evidence.host,
                 f"its kubelet is started with {others[0]}, expected --config-dir={directory}",
-                source=facts["drop_in"]["source"],
             )
         )
     if not has_drop_ins(node) and node.config is None:
@@ -184,7 +182,6 @@ def _wanted(
                 "KUBE-NO-CONFIG",
                 evidence.host,
                 f"has no readable {node.config_path}, and its kubelet knows no drop-ins",
-                source=facts["drop_in"]["source"],
                 since=facts["drop_in"]["since"],
             )
         )
@@ -195,7 +192,6 @@ def _wanted(
                 evidence.host,
                 "its kubelet's unit reads no KUBELET_EXTRA_ARGS, and "
                 f"{node.config_path} does not have what fits the host and its pods",
-                source=facts["drop_in"]["source"],
                 by_hand=json.dumps(wanted, sort_keys=True),
                 path=node.config_path,
             )
@@ -287,7 +283,6 @@ def _undrained(settings: Settings, node: Node, evidence: Evidence) -> Iterator[F
     """Refuse to restart the kubelet beside pods that it would pin otherwise."""
     if not node.active:
         return
-    source = knowledge("host/kubernetes.yml")["kubelet"]["state_files"]["source"]
     drain = "drain the node (kubectl drain --ignore-daemonsets)"
     held = pinned(evidence)
     if held:
@@ -296,7 +291,6 @@ def _undrained(settings: Settings, node: Node, evidence: Evidence) -> Iterator[F
             evidence.host,
             f"its kubelet must restart with other settings, and {len(held)} pods hold CPUs of"
             " their own, which it would forget",
-            source=source,
             drain=drain,
         )
         return
@@ -313,7 +307,6 @@ def _undrained(settings: Settings, node: Node, evidence: Evidence) -> Iterator[F
         "KUBE-NOT-DRAINED",
         evidence.host,
         f"its kubelet must restart with other settings, and {what}",
-        source=source,
         drain=drain,
     )
 

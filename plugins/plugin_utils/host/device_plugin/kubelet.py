@@ -131,7 +131,6 @@ def _topology_options(
             host.host,
             f"has {count} NUMA nodes; the topology manager of this kubelet starts with at most"
             f" {managers['most_numa_nodes']}",
-            source=managers["source"],
             numa_option_since=managers["numa_option_since"],
         )
     return {managers["numa_option"]: str(count)}
@@ -187,7 +186,6 @@ def findings(node: Node, wanted: Mapping[str, Any], evidence: Evidence) -> Itera
             "KUBE-DISTRIBUTION",
             evidence.host,
             f"its kubelet is started by {node.distribution}, expected a file for its settings",
-            source=known["source"],
             by_hand=json.dumps(wanted, sort_keys=True),
             place=known["others"][node.distribution],
         )

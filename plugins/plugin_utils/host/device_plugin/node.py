@@ -16,8 +16,6 @@ import yaml
 
 from ...documents import knowledge
 from ...evidence.types import Evidence
-from ...topology.host import from_evidence
-from ...topology.types import Topology
 from ..facts import command, os_release
 from .objects import version
 
@@ -243,8 +241,3 @@ def _state(evidence: Evidence, path: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return read if isinstance(read, dict) else {}
-
-
-def topology(evidence: Evidence) -> Topology:
-    """Return the host's GPUs and NUMA nodes."""
-    return from_evidence(evidence)

@@ -45,7 +45,6 @@ def review(settings: Settings, node: Node, host: Topology) -> Iterator[Finding]:
             host.host,
             "the plugin's health check finds no socket of the metrics exporter, so it sees only"
             " whether the driver answers",
-            source=knowledge("host/kubernetes.yml")["plugin"]["source"],
         )
 
 
@@ -89,7 +88,6 @@ def _supported(node: Node, host: str) -> Iterator[Finding]:
             host,
             f"runs Kubernetes {_text(node.version)}, expected {facts['oldest']} to"
             f" {facts['newest']}",
-            source=facts["source"],
         )
 
 
@@ -108,7 +106,6 @@ def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
             host,
             f"runs pods of AMD's GPU operator ({', '.join(sorted(owned))}), which brings its own"
             " device plugin and labeller",
-            source=operator["source"],
         )
     resources = (node.registered or {}).items()
     plugin = any(name.startswith("amd.com/") and found for name, found in resources)
@@ -121,7 +118,6 @@ def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
             "KUBE-DRA-EXCLUSIVE",
             host,
             f"is to have {asked} and has {there}: both would give the same GPU away",
-            source=facts["dra"]["source"],
         )
     if (
         settings.dra_version
@@ -133,7 +129,6 @@ def _owners(settings: Settings, node: Node, host: str) -> Iterator[Finding]:
             host,
             f"runs Kubernetes {_text(node.version)}, which has no DRA that AMD's driver knows;"
             f" expected at least {facts['dra']['kubernetes']}",
-            source=facts["dra"]["source"],
         )
 
 
@@ -197,7 +192,6 @@ def _naming(settings: Settings, host: Topology) -> Iterator[Finding]:
             "its GPUs are cut in several ways ("
             + ", ".join("/".join(filter(None, mode)) for mode in sorted(modes))
             + "), and with device_plugin_naming=single the plugin refuses such a node",
-            source=knowledge("host/kubernetes.yml")["plugin"]["source"],
         )
 
 
@@ -211,7 +205,6 @@ def _uncounted(settings: Settings, host: Topology) -> Iterator[Finding]:
             "KUBE-PLUGIN-UNCOUNTED",
             host.host,
             f"plugin {settings.version} beside GPUs cut in {mode.upper()}",
-            source=facts["source"],
         )
 
 
@@ -244,7 +237,6 @@ def checks(
     """Yield every check of a node, whatever its state."""
     if settings.state == "absent":
         return
-    facts = knowledge("host/kubernetes.yml")
     if not node.distribution:
         yield Check.of(
             "KUBE-KUBELET-DOWN",
@@ -261,7 +253,6 @@ def checks(
             None if node.config is None else holds(found, value),
             _shown(found),
             _shown(value),
-            source=facts["kubelet"]["managers"]["source"],
         )
     yield from _policies(wanted, evidence)
     if not settings.dra_version:
@@ -281,7 +272,6 @@ def _policies(wanted: dict[str, Any], evidence: Evidence) -> Iterator[Check]:
             None if found is None else found.lower() == wanted[key].lower(),
             found or "nothing",
             wanted[key],
-            source=states["source"],
         )
 
 
@@ -301,7 +291,6 @@ def _resources(settings: Settings, node: Node, host: Topology) -> Check:
         complete,
         "no device plugin" if not found else _shown(found),
         "unknown, as the partition modes are" if expected is None else _shown(expected),
-        source=knowledge("host/kubernetes.yml")["plugin"]["source"],
     )
 
 

@@ -210,7 +210,6 @@ def _host_findings(
                 host,
                 f"found Secure Boot {check.found}, expected {check.expected}: the kernel would not "
                 "load the driver",
-                source=check.source,
             )
     if changes and state.boot_mib is not None and state.boot_mib < boot_minimum():
         yield Finding(
@@ -224,7 +223,6 @@ def _host_findings(
             "ROCM-EXTRA-REPOSITORY",
             host,
             f"found no repository {name}, expected one: DKMS comes from it",
-            source="https://rocm.docs.amd.com/en/latest/install/rocm.html",
             name=name,
         )
 

@@ -64,12 +64,7 @@ def _packages(packages: tuple[Package, ...], state: HostState) -> Iterator[Check
             yield Check.of("ROCM-SHADOWED", package.name, False, version, expected)
     if state.broken:
         yield Check.of(
-            "ROCM-HALF-CONFIGURED",
-            ", ".join(state.broken),
-            False,
-            "not configured",
-            "installed",
-            source=DKMS_SOURCE,
+            "ROCM-HALF-CONFIGURED", ", ".join(state.broken), False, "not configured", "installed"
         )
 
 
@@ -99,7 +94,6 @@ def _kernels(driver: Driver) -> Iterator[Check]:
                 kernel.headers,
                 "headers" if kernel.headers else "no /lib/modules/*/build",
                 "the kernel's headers",
-                source=DKMS_SOURCE,
                 minor=minor,
             )
         yield Check.of(
@@ -124,7 +118,6 @@ def _modules(target: Target, state: HostState) -> Iterator[Check]:
                 there,
                 name if there else f"no {name}",
                 name,
-                source=ACCESS,
             )
 
 
@@ -138,7 +131,6 @@ def _loaded(target: Target, driver: Driver, state: HostState) -> Iterator[Check]
             False,
             f"{state.blacklisted}, and no amdgpu loaded",
             "a driver that is loaded after boot",
-            source="https://instinct.docs.amd.com/projects/system-acceptance/en/latest/common/kernel-parameters.html",
         )
     yield Check.of(
         "ROCM-DRIVER-LOADED",
@@ -186,5 +178,4 @@ def secure_boot(state: HostState) -> Iterator[Check]:
             bool(state.enrolled),
             "on, DKMS's key " + ("enrolled" if state.enrolled else "not enrolled"),
             "the key that DKMS signs with enrolled",
-            source="https://instinct.docs.amd.com/projects/gpu-operator/en/latest/drivers/secure-boot.html",
         )

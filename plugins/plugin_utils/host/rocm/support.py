@@ -134,7 +134,6 @@ def _driver(target: Target, host: str) -> Iterator[Finding]:
             "ROCM-DRIVER-UNKNOWN",
             host,
             f"found no driver that ROCm {target.rocm} is known to be published with, expected one",
-            source=support()["sources"]["releases"],
         )
     elif target.series and target.driver.series not in target.series["drivers"]:
         yield Finding(
@@ -178,7 +177,6 @@ def _minor(target: Target, host: str) -> Iterator[Finding]:
         host,
         f"found {system.name} {system.version}, expected a minor release that driver "
         f"{target.driver} is published for: {', '.join(published)}",
-        source=support()["sources"]["minors"],
         accepted=target.settings.allow_unsupported,
     )
 

@@ -44,7 +44,6 @@ def version(settings: Settings) -> str:
             "MONITORING-FLOOR",
             f"AMD's metrics exporter {wanted}",
             f"{floor['version']} is the oldest that will do: {floor['why']}",
-            source=floor["source"],
             version=floor["version"],
         )
     return wanted
@@ -104,7 +103,6 @@ def method(settings: Settings, evidence: Evidence) -> tuple[Method, list[Finding
         "MONITORING-IMAGE",
         evidence.host,
         "AMD's metrics exporter would run as a container here, and telemetry_amd_digest is empty",
-        source=facts()["container"]["source"],
     )
     return "none", [refusal]
 

@@ -255,7 +255,6 @@ def _step_findings(
                     "WEIGHTS-AUTOFS",
                     one.path,
                     "found a map of the autofs service there, expected no automount",
-                    source=knowledge("host/weight_cache.yml")["prefetched"]["source"],
                 )
             )
         if one.fstab or one.automounts:
@@ -299,7 +298,6 @@ def _nconnect_findings(requested: Sequence[tuple[Mount, options.Requested]]) -> 
             "found nconnect "
             + ", ".join(f"{number} for {' '.join(paths)}" for number, paths in by.items())
             + "; the first mount of a server decides for all",
-            source=knowledge("host/weight_cache.yml")["kerberos"]["source"],
         )
         for server, by in counts.items()
         if len(by) > 1

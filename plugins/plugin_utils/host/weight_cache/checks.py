@@ -57,7 +57,7 @@ def _keytab(requested: Mounts, evidence: Evidence) -> Iterator[Check]:
     helpers = evidence.commands.get("nfs_helpers")
     there = helpers is not None and facts["keytab"] in helpers.stdout.split()
     words = ("no keytab", "the host's keytab, for sec=krb5")
-    yield _holds("WEIGHTS-KEYTAB", facts["keytab"], there, *words, source=facts["source"])
+    yield _holds("WEIGHTS-KEYTAB", facts["keytab"], there, *words)
 
 
 def _mounted(
@@ -70,16 +70,14 @@ def _mounted(
     lowered = [f"{item.option}: {item.found}" for item in differing if item.lowered]
     actual = ", ".join(f"{item.option}: {item.found}" for item in wrong)
     expected = ", ".join(f"{item.option}: {item.expected}" for item in wrong) or requested.text
-    source = facts["shown"]["source"]
-    yield _holds("WEIGHTS-OPTIONS", mount.path, not wrong, actual, expected, source=source)
+    yield _holds("WEIGHTS-OPTIONS", mount.path, not wrong, actual, expected)
     if mount.is_nfs:
         prefetched = facts["prefetched"]
         kind, types = shown.as_vllm_sees(mount.path) or "nothing", prefetched["types"]
         granted = (not lowered, ", ".join(lowered), "the requested size of requests")
         yield _holds("WEIGHTS-GRANTED", mount.path, *granted)
         words = (f"{kind}, as vLLM reads /proc/mounts", " or ".join(types))
-        source = prefetched["source"]
-        yield _holds("WEIGHTS-TYPE", mount.path, kind in types, *words, source=source)
+        yield _holds("WEIGHTS-TYPE", mount.path, kind in types, *words)
     if "fsc" in requested.options:
         yield _local_cache(mount, evidence)
 
@@ -93,7 +91,6 @@ def _local_cache(mount: Mount, evidence: Evidence) -> Check:
         None if text is None else " yes" in text,
         "no list of volumes" if text is None else "no volume with FSC yes",
         "FSC yes in /proc/fs/nfsfs/volumes",
-        source="https://docs.kernel.org/filesystems/caching/fscache.html",
         path=mount.path,
     )
 
@@ -122,7 +119,6 @@ def _local(path: str, shown: HostMounts) -> Check:
         kind not in facts["types"] and not read_only,
         f"{kind}, read-only" if read_only else kind,
         "a local file system that can be written",
-        source=facts["source"],
     )
 
 

@@ -173,7 +173,6 @@ def _fit_kerberos(mount: Mount, options: dict[str, Value]) -> tuple[list[Skipped
         "WEIGHTS-KERBEROS",
         mount.path,
         f"found {name}={options[name]} with sec={options['sec']}: {facts['reason']}",
-        source=facts["source"],
         name=name,
     )
     return [], [conflict]
