@@ -31,6 +31,7 @@ from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.files import write_text
 from ..plugin_utils.findings import error
 from ..plugin_utils.fleet.given import given_evidence
+from ..plugin_utils.fleet.names import address_of
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.render.replicas import decide
@@ -180,10 +181,11 @@ class ActionModule(Deciding):
 
     def _planned(self, arguments: dict, variables: dict) -> dict:
         host = variables["inventory_hostname"]
-        address = variables.get("apiary_address") or variables.get("ansible_host") or host
         began = self._output(["date", "+%s"]).strip()
         own, key = variables[NEXT]["assigned"][host], arguments["key_file"]
-        return _progress(trial.planned(host, address, own, arguments["result"], key, began))
+        return _progress(
+            trial.planned(host, address_of(host, variables), own, arguments["result"], key, began)
+        )
 
     def _failed(self, arguments: dict, variables: dict) -> dict:
         return _progress(trial.failed(_trial(variables), arguments["result"]))

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from typing import Any
 
@@ -57,27 +58,15 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def read_job(parameters: dict[str, Any], revision: str) -> Job:
-    """Return what is requested."""
-    return Job(
-        root=parameters["store"],
-        repository=parameters["repository"],
-        revision=revision,
-        endpoint=parameters["endpoint"],
-        token_file=parameters["token_file"],
-        source=parameters["source"],
-        selection=Selection(
-            tuple(parameters["allow_patterns"]),
-            tuple(parameters["ignore_patterns"]),
-            tuple((rule["beside"], tuple(rule["patterns"])) for rule in parameters["skip"]),
-        ),
-        allow_unpinned=parameters["allow_unpinned"],
-        make_current=parameters["make_current"],
-        parallel=parameters["parallel"],
-        retries=parameters["retries"],
-        retry_delay=parameters["retry_delay"],
-        timeout=parameters["timeout"],
-        reserve_bytes=parameters["reserve_bytes"],
+    """Return what is requested; what a job has, but for its selection, are options."""
+    names = [field.name for field in dataclasses.fields(Job) if field.name in parameters]
+    selection = Selection(
+        tuple(parameters["allow_patterns"]),
+        tuple(parameters["ignore_patterns"]),
+        tuple((rule["beside"], tuple(rule["patterns"])) for rule in parameters["skip"]),
     )
+    options = {name: parameters[name] for name in names}
+    return Job(**{**options, "revision": revision, "selection": selection})
 
 
 def publish(job: Job, level: str, check: bool) -> dict[str, Any]:

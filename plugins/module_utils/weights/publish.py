@@ -121,7 +121,7 @@ class HubOrigin:
 class Job:
     """What an operator asks for."""
 
-    root: str
+    store: str
     repository: str
     revision: str = ""
     endpoint: str = "https://huggingface.co"
@@ -144,7 +144,7 @@ class Job:
                 self.repository,
                 "found no name of a repository, expected ORGANIZATION/NAME",
             )
-        return Shelf(self.root, self.repository)
+        return Shelf(self.store, self.repository)
 
     def origin(self) -> Origin:
         """Return where the files come from."""

@@ -32,16 +32,6 @@ _SHORT = 160
 _NO_PLANS: Mapping[str, ConcernPlan] = MappingProxyType({})
 
 
-def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Requested:
-    """Return what the host is to be measured for beside its evidence, and what of it is refused.
-
-    Raises ApiaryError (DOC-…) for a damaged document.
-    """
-    evidence = evidence_of(bundle)
-    topology, _refusal = _topology(evidence)
-    return request(evidence, topology, settings)
-
-
 def accept(
     bundle: Mapping[str, Any],
     settings: Settings = _NOT_ASKED,
@@ -164,12 +154,15 @@ def _topology(evidence: Evidence) -> tuple[Topology | None, tuple[Finding, ...]]
 _WEIGHTS = "/etc/apiary/weights.json"
 
 
-def request(evidence: Evidence, topology: Topology | None, settings: Settings) -> Requested:
+def to_measure(bundle: Mapping[str, Any], settings: Settings) -> Requested:
     """Return what to measure on a host: its replicas always, the rest where it is asked for.
 
-    GPU programs are refused while anything serves on the host, reading unless it is allowed.
-    ``topology`` is None where the evidence makes none; then no GPU program can be started.
+    GPU programs are refused while anything serves on the host, reading unless it is allowed. Where
+    the evidence makes no topology none can be started. Raises ApiaryError (DOC-…) for a damaged
+    document.
     """
+    evidence = evidence_of(bundle)
+    topology, _refusal = _topology(evidence)
     serving = serving_replicas(evidence)
     refused: list[Finding] = []
     runs: tuple[dict[str, Any], ...] = ()
