@@ -20,7 +20,7 @@ from . import store as weights_store
 from .directory import Directory
 from .fetch import Patience, Progress, Source
 from .hub import Hub, SourceFile, read_token
-from .manifest import COMMIT, REPOSITORY, Deviation, Manifest, ManifestFile
+from .manifest import COMMIT, REPOSITORY, Manifest, ManifestFile
 from .store import Shelf
 
 
@@ -159,9 +159,8 @@ class Plan:
 
     shelf: Shelf
     commit: str
-    # The manifest at hand, if it can be used, and what its files deviate in.
+    # The manifest at hand, if it can be used.
     manifest: Manifest | None
-    deviations: tuple[Deviation, ...]
     fetch: tuple[SourceFile, ...]
     keep: tuple[ManifestFile, ...]
     rewrite: bool
@@ -236,7 +235,6 @@ def make_plan(job: Job, origin: Origin, level: str, progress_path: str | None) -
     commit = origin.commit()
     directory = shelf.revision(commit)
     manifest = usable_manifest(shelf, commit)
-    deviations: list[Deviation] = []
     keep: list[ManifestFile] = []
     fetch: list[SourceFile] = []
     if manifest:
@@ -274,7 +272,6 @@ def make_plan(job: Job, origin: Origin, level: str, progress_path: str | None) -
         shelf=shelf,
         commit=commit,
         manifest=manifest,
-        deviations=tuple(deviations),
         fetch=tuple(fetch),
         keep=tuple(keep),
         rewrite=rewrite,

@@ -133,6 +133,12 @@ def command(evidence: Evidence, name: str) -> CommandOutput | None:
     return None
 
 
+def output(evidence: Evidence, name: str) -> str:
+    """Return what a command printed, whatever its exit code; nothing where it was not run."""
+    said = evidence.commands.get(name)
+    return said.stdout if said else ""
+
+
 def serving_replicas(evidence: Evidence) -> tuple[str, ...]:
     """Return what serves: replica units that are up or coming up, and processes that hold VRAM.
 

@@ -83,13 +83,8 @@ class Host:
     @property
     def evidence(self):
         rows = [" ".join((*one, "0 0")) for one in self.mounts]
-        info = [
-            f"{number} 1 0:{48 + number} / {path} rw - {kind} {source} rw"
-            for number, (source, path, kind, _options) in enumerate(self.mounts, 1)
-        ]
         commands = {
             "mounts": said("\n".join(rows) + "\n"),
-            "mountinfo": said("\n".join(info) + "\n"),
             "mount_units": said("".join(f"{n} {s}\n" for n, s in self.units.items())),
             "mount_unit_hashes": said(
                 "".join(f"{h}  /etc/systemd/system/{n}\n" for n, h in self.hashes.items())

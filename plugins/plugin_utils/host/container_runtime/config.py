@@ -49,24 +49,23 @@ def findings(settings: Settings, evidence: Evidence) -> Iterator[Finding]:
 
 
 def _daemon_findings(evidence: Evidence) -> Iterator[Finding]:
-    try:
-        document = json.loads(evidence.files.get(DAEMON_JSON) or "{}")
-        problem = None if isinstance(document, dict) else "found no object"
-    except ValueError as failure:
-        problem = str(failure)
-    if DAEMON_JSON in evidence.unreadable:
-        problem = evidence.unreadable[DAEMON_JSON]
+    problem = evidence.unreadable.get(DAEMON_JSON) or _read(evidence)[1]
     if problem:
         yield Finding("CONTAINER-DAEMON-JSON", DAEMON_JSON, f"cannot be read: {problem}")
 
 
-def daemon_json(evidence: Evidence) -> dict[str, Any]:
-    """Return Docker's file as it is; an empty one where it is missing or wrong."""
+def _read(evidence: Evidence) -> tuple[dict[str, Any], str | None]:
+    """Return Docker's file, an empty one where it is missing or wrong, and what is wrong."""
     try:
         document = json.loads(evidence.files.get(DAEMON_JSON) or "{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+    except ValueError as failure:
+        return {}, str(failure)
+    return (document, None) if isinstance(document, dict) else ({}, "found no object")
+
+
+def daemon_json(evidence: Evidence) -> dict[str, Any]:
+    """Return Docker's file as it is; an empty one where it is missing or wrong."""
+    return _read(evidence)[0]
 
 
 def daemon_settings(settings: Settings, engine: Engine, evidence: Evidence) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...findings import error
-from ..facts import os_release
+from ..facts import os_release, output
 from ..types import ConcernPlan
 
 FACTS = "host/container_runtime.yml"
@@ -110,10 +110,7 @@ def _candidate(evidence: Evidence, package: str | None) -> str | None:
     if package is None:
         return None
     found = None
-    apt, dnf = (
-        output.stdout if (output := evidence.commands.get(f"engines_{manager}")) else ""
-        for manager in ("apt", "dnf")
-    )
+    apt, dnf = (output(evidence, f"engines_{manager}") for manager in ("apt", "dnf"))
     if part := re.search(rf"^{re.escape(package)}:\n((?: .*\n?)*)", apt, re.MULTILINE):
         found = _APT_CANDIDATE.search(part.group(1))
     elif line := re.search(rf"^{re.escape(package)}\.\S+ +(\S+)", dnf, re.MULTILINE):

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from ....module_utils import cdi
 from ...evidence.types import Evidence
 from ...topology.host import from_evidence
+from ..facts import output
 from ..program import standalone, unit_text
 from ..types import Check, HostFile
 from .engine import PROGRAM, SERVICE, SPECIFICATION, UNIT, Engine
@@ -72,8 +73,7 @@ def _cards(evidence: Evidence) -> dict[str, str]:
 
 def node_groups(evidence: Evidence) -> dict[str, tuple[str, int]]:
     """Return mode and numeric group of the GPUs' device nodes, by path."""
-    said = evidence.commands.get("device_owners")
-    rows = (line.split() for line in (said.stdout if said else "").splitlines())
+    rows = (line.split() for line in output(evidence, "device_owners").splitlines())
     return {row[0]: (row[1], int(row[3])) for row in rows if len(row) == 4 and row[3].isdigit()}
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ...evidence.types import Evidence
+from ..facts import output
 from ..types import Check, HostFile, Skipped
 from .catalogue import Chosen, Part, settings
 
@@ -21,9 +22,8 @@ def drop_in(unit: str) -> str:
 
 def shown(evidence: Evidence) -> dict[str, dict[str, str]]:
     """Return the properties of each unit that systemd has loaded."""
-    said = evidence.commands.get("service_limits")
     units = {}
-    for block in (said.stdout if said else "").split("\n\n"):
+    for block in output(evidence, "service_limits").split("\n\n"):
         values = dict(line.partition("=")[::2] for line in block.strip().splitlines())
         if values.get("LoadState") == "loaded":
             units[values.get("Id", "")] = values

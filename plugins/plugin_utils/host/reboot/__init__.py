@@ -52,44 +52,31 @@ def _decide(settings: Settings, evidence: Evidence) -> RebootPlan:
     known = RECORD in evidence.files
     if not reasons:
         return RebootPlan(files=(HostFile(RECORD, None),) if known else ())
-    why = "; ".join(reasons)
-    if not settings.allowed:
-        return RebootPlan(
-            reboot=reasons,
-            findings=(
-                _finding(
-                    "REBOOT-PENDING",
-                    evidence,
-                    f"needs a reboot ({why}) and may not have one in this run",
-                ),
-            ),
-        )
-    serving = serving_replicas(evidence)
-    if serving:
-        return RebootPlan(
-            reboot=reasons,
-            findings=(
-                _finding(
-                    "REBOOT-SERVING",
-                    evidence,
-                    f"needs a reboot ({why}), and {', '.join(serving)} run",
-                ),
-            ),
-        )
     boot = boot_id(evidence)
+    if refusal := _refusal(settings, evidence, reasons, boot):
+        return RebootPlan(reboot=reasons, findings=(refusal,))
     attempts = _attempts(evidence, boot)
-    if settings.rebooted or attempts >= TRIES or _done_before(evidence, reasons, boot):
-        return RebootPlan(
-            reboot=reasons,
-            findings=(
-                _finding(
-                    "REBOOT-NO-USE", evidence, f"was rebooted, and the reason is still there: {why}"
-                ),
-            ),
-        )
     told = {"attempts": attempts + 1, "boot_id": boot, "reasons": sorted(reasons)}
     record = HostFile(RECORD, json.dumps(told, indent=2) + "\n")
     return RebootPlan(needed=True, reboot=reasons, files=(record,))
+
+
+def _refusal(
+    settings: Settings, evidence: Evidence, reasons: tuple[str, ...], boot: str | None
+) -> Finding | None:
+    """Return what forbids a reboot for these reasons now."""
+    why, host = "; ".join(reasons), evidence.host
+    if not settings.allowed:
+        message = f"needs a reboot ({why}) and may not have one in this run"
+        return Finding("REBOOT-PENDING", host, message)
+    if serving := serving_replicas(evidence):
+        message = f"needs a reboot ({why}), and {', '.join(serving)} run"
+        return Finding("REBOOT-SERVING", host, message)
+    tried = settings.rebooted or _attempts(evidence, boot) >= TRIES
+    if tried or _done_before(evidence, reasons, boot):
+        message = f"was rebooted, and the reason is still there: {why}"
+        return Finding("REBOOT-NO-USE", host, message)
+    return None
 
 
 def _record(evidence: Evidence, boot: str | None) -> dict[str, Any]:
@@ -113,7 +100,3 @@ def _attempts(evidence: Evidence, boot: str | None) -> int:
     """Return how many reboots there were since the host last had no reason for one."""
     count = _record(evidence, boot).get("attempts")
     return count if isinstance(count, int) else 0
-
-
-def _finding(code: str, evidence: Evidence, message: str) -> Finding:
-    return Finding(code, evidence.host, message)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ...documents import knowledge
 from ...evidence.types import Evidence
 from ...gpus import gpu_facts, model_of
-from ..facts import kernel_arguments, kernel_release
+from ..facts import kernel_arguments, kernel_release, output
 from .types import kernel_order
 
 _DEVICE = re.compile(r"/sys/bus/pci/devices/([0-9a-f:.]+)/modalias")
@@ -34,7 +34,6 @@ class Gpu:
     address: str
     device: str
     model: str | None
-    virtual: bool
     gfx: str | None
 
 
@@ -105,7 +104,7 @@ class HostState:
 def read(evidence: Evidence) -> HostState:
     """Return what the evidence tells of the host."""
     running = kernel_release(evidence)
-    secure = "SecureBoot enabled" in _said(evidence, "secure_boot")
+    secure = "SecureBoot enabled" in output(evidence, "secure_boot")
     return HostState(
         packages=dict(_packages(evidence)),
         broken=_broken(evidence),
@@ -124,7 +123,7 @@ def read(evidence: Evidence) -> HostState:
         module={
             name: text
             for name in ("version", "source", "file", "signer")
-            if (text := _said(evidence, f"driver_{name}").strip())
+            if (text := output(evidence, f"driver_{name}").strip())
         },
         secure_boot=secure,
         enrolled=_enrolled(evidence) if secure else None,
@@ -136,7 +135,7 @@ def read(evidence: Evidence) -> HostState:
         ),
         gpus=_gpus(evidence),
         blacklisted=_blacklisted(evidence),
-        repositories=_said(evidence, "dnf_repositories"),
+        repositories=output(evidence, "dnf_repositories"),
         built=dict(_times(evidence, "built_drivers")),
         forgotten=_forgotten(evidence),
         offered_headers=tuple(
@@ -146,14 +145,8 @@ def read(evidence: Evidence) -> HostState:
     )
 
 
-def _said(evidence: Evidence, name: str) -> str:
-    """Return what a command printed, whatever its exit code: it may tell that a name lacks."""
-    said = evidence.commands.get(name)
-    return said.stdout if said else ""
-
-
 def _lines(evidence: Evidence, name: str) -> list[str]:
-    return [line.strip() for line in _said(evidence, name).splitlines() if line.strip()]
+    return [line.strip() for line in output(evidence, name).splitlines() if line.strip()]
 
 
 def _packages(evidence: Evidence) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -177,7 +170,7 @@ def _broken(evidence: Evidence) -> tuple[str, ...]:
             names.append(rest.partition("\t")[0])
     names += [
         line.split()[0]
-        for line in _said(evidence, "dpkg_audit").splitlines()
+        for line in output(evidence, "dpkg_audit").splitlines()
         if re.match(r" [a-z0-9]", line)
     ]
     return tuple(dict.fromkeys(name.partition(":")[0] for name in names))
@@ -214,7 +207,7 @@ def _loaded(evidence: Evidence) -> Loaded | None:
 
 def _enrolled(evidence: Evidence) -> bool:
     """Say whether one of the keys that DKMS signs with is enrolled."""
-    said = _said(evidence, "mok_shim") + _said(evidence, "mok_dkms")
+    said = output(evidence, "mok_shim") + output(evidence, "mok_dkms")
     return "is already enrolled" in said
 
 
@@ -232,9 +225,8 @@ def _gpus(evidence: Evidence) -> tuple[Gpu, ...]:
         device, gpu = _DEVICE.fullmatch(path), _GPU.match(alias)
         if device and gpu:
             name = gpu[1].lower()
-            model, virtual = model_of(name)
-            gfx = gpu_facts(model).gfx or None
-            gpus.append(Gpu(device[1], name, model, bool(virtual), gfx))
+            model, _virtual = model_of(name)
+            gpus.append(Gpu(device[1], name, model, gpu_facts(model).gfx or None))
     return tuple(gpus)
 
 

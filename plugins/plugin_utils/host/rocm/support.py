@@ -61,23 +61,18 @@ def settings_findings(settings: Settings, host: str) -> tuple[Finding, ...]:
 def _address_findings(settings: Settings, host: str) -> Iterator[Finding]:
     """Refuse what is no address: a second line of one would be a line of a repository file."""
     kinds = ("", "driver_", "graphics_", "extras_")
-    for name in (f"{kind}repository_url" for kind in kinds):
-        yield from _address(name, getattr(settings, name), _ADDRESS, "", host)
-    for name in ("key_url", "driver_key_url"):
-        yield from _address(name, getattr(settings, name), _KEY_ADDRESS, " or a path", host)
-
-
-def _address(
-    name: str, value: str | None, form: re.Pattern[str], more: str, host: str
-) -> Iterator[Finding]:
-    if value is not None and not form.fullmatch(value):
-        yield Finding(
-            "ROCM-URL",
-            host,
-            f"found rocm_{name} {value!r}, expected https://, http:// or file:// and an address "
-            f"without spaces{more}",
-            name=name,
-        )
+    forms = {f"{kind}repository_url": (_ADDRESS, "") for kind in kinds}
+    forms |= dict.fromkeys(("key_url", "driver_key_url"), (_KEY_ADDRESS, " or a path"))
+    for name, (form, more) in forms.items():
+        value = getattr(settings, name)
+        if value is not None and not form.fullmatch(value):
+            yield Finding(
+                "ROCM-URL",
+                host,
+                f"found rocm_{name} {value!r}, expected https://, http:// or file:// and an "
+                f"address without spaces{more}",
+                name=name,
+            )
 
 
 def _target_findings(settings: Settings, host: str) -> Iterator[Finding]:

@@ -28,9 +28,6 @@ def decide(settings: Settings, evidence: Evidence) -> TelemetryHostPlan:
     services = amd.services(settings, method)
     wanted = [service.unit for service in services]
     others = [one for one in amd.all_services(settings) if one.unit not in wanted]
-    ports = {"node": settings.node_port}
-    if method != "none":
-        ports["amd"] = settings.amd_port
     plan = TelemetryHostPlan(
         method=method,
         node=node.exporter(settings, evidence, directory),
@@ -38,7 +35,6 @@ def decide(settings: Settings, evidence: Evidence) -> TelemetryHostPlan:
         amd=services,
         absent=tuple(others),
         directory=directory,
-        ports=ports,
         expected=expected,
         findings=(*findings, *_told(settings, evidence)),
     )

@@ -34,23 +34,12 @@ WEB, WEB_USER, _COMMENT = "/etc/apiary/web", "apiary-web", "Apiary keys of node_
 SERVICE, TIMER = "apiary-telemetry.service", "apiary-telemetry.timer"
 
 
-def exporters() -> Mapping[str, Any]:
-    """Return what knowledge has on node_exporter."""
-    found: Mapping[str, Any] = knowledge("telemetry/exporters.yml")["node"]
-    return found
-
-
-def metrics() -> Mapping[str, Any]:
-    """Return what knowledge has on our own text file."""
-    found: Mapping[str, Any] = knowledge("telemetry/host.yml")
-    return found
-
-
 def family(settings: Settings, evidence: Evidence) -> Mapping[str, Any]:
     """Return the names that node_exporter has in the host's family of systems."""
     release = os_release(evidence)
     system = system_of(release)
-    found: Mapping[str, Any] | None = exporters()["families"].get(system.family if system else "")
+    families = knowledge("telemetry/exporters.yml")["node"]["families"]
+    found: Mapping[str, Any] | None = families.get(system.family if system else "")
     if found is None:
         raise error(
             "MONITORING-SYSTEM",
@@ -68,9 +57,10 @@ def directory(settings: Settings, evidence: Evidence) -> str:
 
 def exporter(settings: Settings, evidence: Evidence, folder: str) -> Service:
     """Return node_exporter's service: the distribution's unit with flags of ours."""
-    known, facts = family(settings, evidence), exporters()
+    known, exporters = family(settings, evidence), knowledge("telemetry/exporters.yml")
+    facts, names = exporters["node"], exporters["web"]
     host = f"[{settings.listen}]" if ":" in settings.listen else settings.listen
-    release, names = os_release(evidence), knowledge("telemetry/exporters.yml")["web"]
+    release = os_release(evidence)
     flag = names["older"].get(f"{release.id} {release.version}", names["flag"])
     flags = [
         f"--web.listen-address={host}:{settings.node_port}",
@@ -125,7 +115,7 @@ def _argument(word: str) -> str:
 
 def expected(settings: Settings, evidence: Evidence, folder: str) -> dict[str, Any]:
     """Return what the host is to have, as host_metrics.py reads it."""
-    facts = metrics()
+    facts = knowledge("telemetry/host.yml")
     told: dict[str, Any] = {
         "gpu_host": settings.gpu_host,
         "gpus": None,
@@ -176,7 +166,7 @@ def _module(settings: Settings) -> str | None:
 
 def textfile(settings: Settings, told: Mapping[str, Any]) -> Service:
     """Return the timer, its service, the program and what the program reads."""
-    facts = metrics()
+    facts = knowledge("telemetry/host.yml")
     folder = str(Path(told["file"]).parent)
     seconds = settings.interval_seconds or facts["interval_seconds"]
     limit = 2 * host_metrics.SYSTEMCTL_SECONDS + len(told["mounts"]) * (told["mount_seconds"] + 1)

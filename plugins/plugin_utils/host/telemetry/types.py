@@ -73,8 +73,7 @@ class Service:
 class TelemetryHostPlan:
     """What to do on one host; ``node`` comes first, then AMD's exporter, then our own timer.
 
-    ``absent`` are services of another method that go. ``ports`` are what is listened on, for the
-    operator's firewall.
+    ``absent`` are services of another method that go.
     """
 
     method: Method
@@ -83,7 +82,6 @@ class TelemetryHostPlan:
     amd: tuple[Service, ...] = ()
     absent: tuple[Service, ...] = ()
     directory: str = ""
-    ports: dict[str, int] = field(default_factory=dict)
     expected: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     resources: tuple[Mapping[str, Any], ...] = ()

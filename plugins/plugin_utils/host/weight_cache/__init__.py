@@ -212,8 +212,7 @@ def _packages(
     if not nfs or not family:
         return ()
     names = knowledge("host/weight_cache.yml")["families"][family]["packages"]
-    told = evidence.commands.get("nfs_helpers")
-    helpers = told.stdout.split() if told else []
+    helpers = host_facts.output(evidence, "nfs_helpers").split()
     wanted = []
     if host_facts.command(evidence, "mount_nfs") is None:
         wanted += names["nfs"]

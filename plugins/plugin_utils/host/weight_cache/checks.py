@@ -11,6 +11,7 @@ from typing import Any
 
 from ...documents import knowledge
 from ...evidence.types import Evidence
+from ..facts import output
 from ..types import Check
 from .mounts import HostMounts
 from .options import Requested, differences
@@ -54,8 +55,7 @@ def _keytab(requested: Mounts, evidence: Evidence) -> Iterator[Check]:
     if not any(mount.is_nfs and one.has_kerberos for mount, one in requested):
         return
     facts = knowledge("host/weight_cache.yml")["kerberos"]
-    helpers = evidence.commands.get("nfs_helpers")
-    there = helpers is not None and facts["keytab"] in helpers.stdout.split()
+    there = facts["keytab"] in output(evidence, "nfs_helpers").split()
     words = ("no keytab", "the host's keytab, for sec=krb5")
     yield _holds("WEIGHTS-KEYTAB", facts["keytab"], there, *words)
 
@@ -128,9 +128,8 @@ def _space(path: str, evidence: Evidence, shown: HostMounts) -> Check:
     kind = holding.type if holding else "nothing"
     if kind in knowledge("host/weight_cache.yml")["not_local"]["types"]:
         return _holds("WEIGHTS-STAGE", path, False, kind, "a local disk")
-    output = evidence.commands.get("space")
     free = None
-    for line in (output.stdout if output else "").splitlines()[1:]:
+    for line in output(evidence, "space").splitlines()[1:]:
         words = line.rsplit(None, 3)
         if len(words) == 4 and holding and words[0] == holding.path and words[3].isdigit():
             free = int(words[3])

@@ -12,21 +12,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ....module_utils.weights.readahead import unescape
 from ...evidence.types import Evidence
 from ...findings import error
+from ..facts import output
 
 UNITS = "/etc/systemd/system"
 
 
 @dataclass(frozen=True)
 class ShownMount:
-    """One entry of /proc/mounts; ``device`` is major:minor, where mountinfo told it."""
+    """One entry of /proc/mounts."""
 
     source: str
     path: str
     type: str
     options: dict[str, str | bool]
-    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,16 +68,6 @@ def below(path: str, mount_point: str) -> bool:
     return path == mount_point or path.startswith(mount_point.rstrip("/") + "/")
 
 
-def unescape(text: str) -> str:
-    """Return a field of /proc/mounts with its octal escapes resolved."""
-    raw = re.sub(rb"\\([0-7]{3})", _octet, text.encode("utf-8", "surrogateescape"))
-    return raw.decode("utf-8", "surrogateescape")
-
-
-def _octet(found: re.Match[bytes]) -> bytes:
-    return bytes([int(found.group(1), 8)])
-
-
 def unit_name(path: str, kind: str = "mount") -> str:
     """Return the unit of a mount point, as `systemd-escape --path --suffix` gives it."""
     escaped = ""
@@ -101,43 +92,25 @@ def read_mounts(evidence: Evidence) -> HostMounts:
     told = evidence.commands.get("mounts")
     if told is None or told.exit != 0:
         raise error("WEIGHTS-EVIDENCE", evidence.host, "has no list of mounts in its evidence")
-    devices = _devices(_stdout(evidence, "mountinfo"))
     mounts = []
     for line in told.stdout.splitlines():
         words = line.split(" ")
         if len(words) < 4:
             continue
         source, path, kind = (unescape(word) for word in words[:3])
-        # The entries of a path come in the same order in both files.
-        at = devices.get(path, [])
         options = dict(_option(word) for word in words[3].split(","))
-        mounts.append(ShownMount(source, path, kind, options, at.pop(0) if at else None))
+        mounts.append(ShownMount(source, path, kind, options))
     return HostMounts(
         tuple(mounts),
-        _fstab(_stdout(evidence, "fstab")),
-        _unit_states(_stdout(evidence, "mount_units")),
-        _unit_hashes(_stdout(evidence, "mount_unit_hashes")),
+        _fstab(output(evidence, "fstab")),
+        _unit_states(output(evidence, "mount_units")),
+        _unit_hashes(output(evidence, "mount_unit_hashes")),
     )
-
-
-def _stdout(evidence: Evidence, name: str) -> str:
-    said = evidence.commands.get(name)
-    return said.stdout if said else ""
 
 
 def _option(word: str) -> tuple[str, str | bool]:
     name, equals, value = word.partition("=")
     return name, value if equals else True
-
-
-def _devices(mountinfo: str) -> dict[str, list[str]]:
-    """Return the devices of each mount point, in order."""
-    found: dict[str, list[str]] = {}
-    for line in mountinfo.splitlines():
-        words = line.split(" ")
-        if len(words) > 4:
-            found.setdefault(unescape(words[4]), []).append(words[2])
-    return found
 
 
 def _fstab(text: str) -> tuple[str, ...]:

@@ -143,8 +143,8 @@ def test_gpus_are_told_by_their_ids_and_class():
         "/sys/bus/pci/devices/0000:08:00.0/modalias": alias.format("00001002", "1478", "06"),
         "/sys/bus/pci/devices/0000:09:00.0/modalias": alias.format("00001A03", "2000", "03"),
     }
-    told = [(gpu.model, gpu.virtual, gpu.gfx) for gpu in state(files).gpus]
-    assert told == [("MI325X", False, "gfx942"), ("MI325X", True, "gfx942"), (None, False, None)]
+    told = [(gpu.model, gpu.gfx) for gpu in state(files).gpus]
+    assert told == [("MI325X", "gfx942"), ("MI325X", "gfx942"), (None, None)]
 
 
 def test_holds_are_read_of_each_package_manager():
