@@ -268,3 +268,16 @@ def test_every_parameter_set_can_be_read():
         of = parameters(name)
         assert of.sources
         assert shard_of(simulate(of, closed(2, 4)))["completed"] == 4
+
+
+def test_a_trace_is_replayed_with_its_gaps_and_finds_what_its_session_left():
+    """Ten sessions of three turns, 20 s apart, each beginning with all of the one before."""
+    turns = [(s, 2.0 * s + 20 * t, 1000 + 500 * t, 10) for t in range(3) for s in range(10)]
+    work = Workload("trace-x", 1500, 10, kind="trace", turns=2, trace=tuple(turns))
+    # The trace's own rate: thirty requests, two seconds apart.
+    shard = shard_of(simulate(still(), Load("fixed", work, 30, request_rate=0.5)))
+    assert sorted(shard["input_lens"]) == [1000] * 10 + [1500] * 10 + [2000] * 10
+    told = sorted(zip(shard["start_times"], shard["ttfts"], strict=True))
+    assert [start - told[0][0] for start, _ttft in told] == pytest.approx(range(0, 60, 2))
+    # Of a later turn 490 tokens are new, and what its last block lacks.
+    assert told[-1][1] < 0.75 * told[0][1]

@@ -12,6 +12,7 @@ import urllib.request
 from collections import Counter, OrderedDict
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import trace
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     ApiKey,
     RouterSettings,
@@ -314,6 +315,9 @@ def test_requests_are_counted_and_logged_by_the_kind_of_their_key(place):
     for kind, own in (("header", 4), ("body", 2), ("prompt", 2), ("none", 0), ("address", 0)):
         assert series % (kind, "own", own) in counts
         assert series % (kind, "other", 2 * (kind == "none")) in counts
+    # Such a log is a load: of two sessions, without what has no prompt.
+    traced = trace("x", map(json.dumps, logs[0])).trace
+    assert [session for session, *_rest in traced] == [0, 0, 0, 1] * 2
     for log in logs:
         assert [line["session_by"] for line in log] == [kind for kind, _request in kinds] * 2
         marks = [line["session"] for line in log]

@@ -84,7 +84,7 @@ class Bodies:
         """Return the request of a turn, whose conversation has its answers so far."""
         part = self._parts[turn.part]
         several = (part.get("turns") or 1) > 1
-        output = int(part["output_tokens"])
+        output = turn.traced[2] if turn.traced else int(part["output_tokens"])
         chat = self._is_chat(part)
         body: dict[str, Any] = {
             "model": self._settings.model,
@@ -109,7 +109,7 @@ class Bodies:
         return Made(
             turn,
             self._server.request(CHAT if chat else COMPLETIONS, data, headers),
-            input_tokens(part, turn.number),
+            turn.traced[1] if turn.traced else input_tokens(part, turn.number),
             output,
             keep=several and not turn.last,
         )
@@ -122,7 +122,8 @@ class Bodies:
         elif isinstance(reported, list):
             reported.append({"role": "assistant", "content": "".join(response.texts)})
         elif isinstance(reported, str) and self._ids is not None:
-            count = int(self._parts[turn.part]["output_tokens"])
+            part = self._parts[turn.part]
+            count = turn.traced[2] if turn.traced else int(part["output_tokens"])
             ids = response.token_ids
             # A server that tells no ids gets others in their place: of that answer it caches less.
             text = ",".join(map(str, ids)) if len(ids) == count else self._ids.text("", count)
@@ -142,6 +143,12 @@ class Bodies:
         shared = int(part.get("prefix_tokens") or 0)
         prefix = f"prefix {turn.part} {turn.conversation % max(1, int(part.get('prefixes') or 1))}"
         own = f"{self._name} {turn.conversation} {turn.number}"
+        if turn.traced:
+            before = self._reported.get(turn.conversation) or ""
+            fresh = turn.traced[1] - (before.count(",") + 1 if before else 0)
+            if fresh <= 0:  # it lost its beginning
+                self._reported.pop(turn.conversation, None)
+            return prefix, 0, own, fresh if fresh > 0 else turn.traced[1]
         return prefix, shared if not turn.number else 0, own, int(part["input_tokens"]) - shared
 
     def _prompt(self, turn: Turn, part: dict[str, Any]) -> str:

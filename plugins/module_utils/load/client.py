@@ -23,7 +23,7 @@ from typing import Any
 
 from .bodies import Bodies, Made
 from .http import Connection, Loop, Server, clock
-from .prompts import Turn, arrivals, ramped, seed_of, share, turns_of
+from .prompts import Turn, arrivals, seed_of, share, turns_of
 from .sse import Response
 
 
@@ -33,9 +33,6 @@ class Settings:
 
     ``endpoint`` is /v1/completions or /v1/chat/completions; images are always chat. ``vocabulary``
     are the lowest and highest token id to use; without it the server's /tokenize tells.
-    A load rises to its size over ``ramp_seconds``; ``burstiness`` is the shape of the gaps of an
-    open one (gamma; 1 is Poisson). ``due`` replays a trace: when each request is to be sent, in
-    seconds from the start.
     """
 
     url: str
@@ -47,9 +44,6 @@ class Settings:
     timeout_seconds: float = 600.0
     session_header: str = "X-Session-Id"
     vocabulary: tuple[int, int] | None = None
-    ramp_seconds: float = 0.0
-    burstiness: float = 1.0
-    due: list[float] | None = None
 
     @classmethod
     def of(cls, request: dict[str, Any]) -> Settings:
@@ -59,11 +53,7 @@ class Settings:
         if unknown or missing:
             what = "unknown" if unknown else "missing"
             raise ValueError(f"{what} in the request: {', '.join(sorted(unknown or missing))}")
-        settings = cls(**request)
-        count = settings.load["requests"]
-        if settings.due is not None and len(settings.due) != count:
-            raise ValueError(f"{len(settings.due)} due times for {count} requests")
-        return settings
+        return cls(**request)
 
 
 class Sent:
@@ -132,6 +122,7 @@ class Generator:
         self._ended: list[Sent] = []
         self._slots = 0
         self._open = False
+        self._began = 0.0
 
     def run(self) -> dict[str, Any]:
         """Send warm-ups, then the load, and return the shard."""
@@ -154,12 +145,14 @@ class Generator:
         gc.disable()
         begun, cpu = clock(), os.times()
         times: list[float] = []
-        if settings.due is not None:
-            times = sorted(settings.due)[shard::shards]
+        turns = turns_of(load["workload"], requests, seed)
+        if rate and load["workload"].get("trace"):
+            # A shard has sessions of its own, and all of their turns.
+            turns = turns_of(load["workload"], load["requests"], seed, rate)[shard::shards]
+            times = [0.0]
         elif rate:
-            times = arrivals(rate / shards, requests, f"arrivals {seed}", settings.burstiness)
-            times = ramped(times, settings.ramp_seconds)
-        self._start(turns_of(load["workload"], requests, seed), times, settings.ramp_seconds)
+            times = arrivals(rate / shards, requests, f"arrivals {seed}")
+        self._start(turns, times)
         seconds, cpu_end = clock() - begun, os.times()
         gc.enable()
         self._server.close()
@@ -173,25 +166,25 @@ class Generator:
             "warmup_errors": [one.error for one in warmed if one.error],
         }
 
-    def _start(
-        self, conversations: list[list[Turn]], times: list[float], ramp: float = 0.0
-    ) -> None:
+    def _start(self, conversations: list[list[Turn]], times: list[float]) -> None:
         """Send all turns, each after the one before it of its conversation, at ``times``.
 
-        Without those slots send the next when they are free, the last one from ``ramp`` on.
+        Without those slots send the next when they are free. What is of a trace is sent when it
+        was, or once the turn before it has its answer.
         """
         count = sum(map(len, conversations))
         self._later = {turns[0].conversation: deque(turns[1:]) for turns in conversations}
         self._first = deque(turns[0] for turns in conversations)
         self._open = bool(times)
-        start = clock()
-        if self._open:
+        start = self._began = clock()
+        if self._open and self._first and self._first[0].traced:
+            for turns in conversations:
+                self._replay(turns[0])
+        elif self._open:
             self._arrive(start, deque(times))
         else:
-            slots = min(self._slots, count)
-            for slot in range(slots):
-                due = start + ramp * slot / slots
-                self._next(due) if due <= clock() else self._loop.at(due, partial(self._next, due))
+            for _slot in range(min(self._slots, count)):
+                self._next(start)
         self._sweep(count)
         self._loop.run(partial(self._all_ended, count))
 
@@ -220,7 +213,13 @@ class Generator:
         """Send the next turn of the conversation that waits longest for it, or begin one."""
         if not self._any:
             return
-        turn = (self._again or self._first).popleft()
+        self._send((self._again or self._first).popleft(), due)
+
+    def _replay(self, turn: Turn) -> None:
+        due = max(clock(), self._began + (turn.traced[0] if turn.traced else 0.0))
+        self._loop.at(due, partial(self._send, turn, due))
+
+    def _send(self, turn: Turn, due: float) -> None:
         made = self._bodies.make(turn)
         one = Sent(due, made)
         one.response = Response(keep=made.keep)
@@ -239,7 +238,9 @@ class Generator:
         self._bodies.answered(turn, response)
         one.made = one.made.without_request()
         later = self._later[turn.conversation]
-        if later:
+        if later and self._open and turn.traced:
+            self._replay(later.popleft())
+        elif later:
             self._again.append(later.popleft())
         if self._open:
             self._admit()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import random
 import struct
 import zlib
@@ -30,12 +29,16 @@ _TILE = 16
 
 @dataclass(frozen=True)
 class Turn:
-    """One request: the ``number``-th of its conversation, ``part`` of the workload's parts."""
+    """One request: the ``number``-th of its conversation, ``part`` of the workload's parts.
+
+    ``traced`` is of a trace: when it is due, in seconds, and the tokens of prompt and answer.
+    """
 
     conversation: int
     number: int
     part: int
     last: bool
+    traced: tuple[float, int, int] | None = None
 
 
 def seeded(seed: str) -> random.Random:
@@ -48,28 +51,18 @@ def share(total: int, shard: int, shards: int) -> int:
     return total // shards + (shard < total % shards)
 
 
-def arrivals(rate: float, count: int, seed: str, burstiness: float = 1.0) -> list[float]:
+def arrivals(rate: float, count: int, seed: str) -> list[float]:
     """Return when ``count`` requests arrive, seconds from the start, ``rate`` a second.
 
-    Gaps are drawn from a gamma distribution of this shape: 1 is Poisson, less comes in bursts.
     Stretched so that the last comes at count / rate: levels differ in order, not in load.
     """
     draw = seeded(seed)
     times, now = [], 0.0
     for _number in range(count):
-        if burstiness == 1.0:
-            now += draw.expovariate(rate)
-        else:
-            now += draw.gammavariate(burstiness, 1 / (rate * burstiness))
+        now += draw.expovariate(rate)
         times.append(now)
     stretch = count / rate / now if now else 1.0
     return [one * stretch for one in times]
-
-
-def ramped(times: list[float], seconds: float) -> list[float]:
-    """Return arrivals whose rate rises evenly from zero to what it was, over so many seconds."""
-    half = seconds / 2
-    return [math.sqrt(2 * seconds * one) if one < half else one + half for one in times]
 
 
 def seed_of(load: dict[str, Any], shard: int = 0) -> str:
@@ -85,11 +78,34 @@ def parts_of(workload: dict[str, Any]) -> list[dict[str, Any]]:
     return list(workload.get("parts") or [workload])
 
 
-def turns_of(workload: dict[str, Any], requests: int, seed: str) -> list[list[Turn]]:
+def replayed(trace: list[Any], requests: int, rate: float | None) -> list[list[Turn]]:
+    """Return the conversations of a trace, from its beginning again where it is too short.
+
+    It is slowed or hastened as a whole, so that ``rate`` requests a second come.
+    """
+    span = (trace[-1][1] or 1.0) * len(trace) / (len(trace) - 1)
+    scale = len(trace) / span / (rate or 1.0)
+    found: dict[tuple[int, int], list[tuple[float, int, int]]] = {}
+    for place in range(requests):
+        again, at = divmod(place, len(trace))
+        session, due, prompt, answer = trace[at]
+        turns = found.setdefault((again, session), [])
+        turns.append((scale * (again * span + due), prompt, answer))
+    return [
+        [Turn(number, turn, 0, turn == len(turns) - 1, one) for turn, one in enumerate(turns)]
+        for number, turns in enumerate(found.values())
+    ]
+
+
+def turns_of(
+    workload: dict[str, Any], requests: int, seed: str, rate: float | None = None
+) -> list[list[Turn]]:
     """Return the conversations of a load, each with its turns; the parts have equal shares.
 
     The order of the parts is drawn; all turns together are ``requests``.
     """
+    if workload.get("trace"):
+        return replayed(workload["trace"], requests, rate)
     parts = parts_of(workload)
     drawn: list[tuple[int, int]] = []
     for place, part in enumerate(parts):

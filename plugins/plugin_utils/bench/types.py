@@ -17,7 +17,7 @@ from ..findings import Finding, error
 from ..slo import Limit
 
 # What prompts are made of; `random` shares nothing between two requests.
-Kind = Literal["random", "prefix", "images", "mixed", "sessions"]
+Kind = Literal["random", "prefix", "images", "mixed", "sessions", "trace"]
 Phase = Literal[
     "warmup", "baseline", "scaling", "slo", "stress", "saturation", "open", "soak", "fixed"
 ]
@@ -32,7 +32,8 @@ class Workload:
     Of ``input_tokens`` the first ``prefix_tokens`` are one of ``prefixes`` texts that requests
     share (kind `prefix`, `sessions`). ``images`` distinct ones of ``image_pixels`` (width, height)
     come beside the text. A session has ``turns`` requests that carry one key and build on each
-    other. ``parts`` are what kind `mixed` is drawn from, in equal shares.
+    other. ``parts`` are what kind `mixed` is drawn from, in equal shares. Of kind `trace` each
+    request is in ``trace``: session, seconds from the first, tokens of prompt and answer.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Workload:
     image_pixels: tuple[int, int] | None = None
     turns: int = 1
     parts: tuple[Workload, ...] = ()
+    trace: tuple[tuple[int, float, int, int], ...] = ()
 
 
 @dataclass(frozen=True)

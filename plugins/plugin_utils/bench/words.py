@@ -108,7 +108,9 @@ def workload_text(work: Workload) -> str:
     if work.images:
         pixels = f" of {work.image_pixels[0]} × {work.image_pixels[1]}" if work.image_pixels else ""
         parts.append(f"{work.images} distinct image{'s' if work.images > 1 else ''}{pixels}")
-    if work.turns > 1:
+    if work.trace:
+        parts.append(f"as {len(work.trace):,} requests of a log")
+    elif work.turns > 1:
         parts.append(f"{work.turns} turns a session")
     if work.parts:
         parts = ["equal shares of " + "; ".join(map(workload_text, work.parts))]

@@ -2,16 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Workloads as they are named on a command line: `5600/140`."""
+"""Workloads as they are named on a command line, `5600/140`, and those of a router's log."""
 
 from __future__ import annotations
 
 import functools
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..documents import from_document, knowledge
+from ..files import read_text
 from ..findings import error
 from .types import Workload
 
@@ -35,9 +37,12 @@ def workload(text: str) -> Workload:
     """Return the workload that ``text`` names.
 
     A name or short name of knowledge/bench/workloads.yml, `INPUT/OUTPUT` in tokens, or
-    `KIND:INPUT/OUTPUT` for another kind than random. Raises ApiaryError BENCH-WORKLOAD.
+    `KIND:INPUT/OUTPUT` for another kind than random, or `trace:FILE`, the log of a router. Raises
+    ApiaryError BENCH-WORKLOAD, FILE-UNREADABLE.
     """
     text = text.strip()
+    if text.startswith("trace:"):
+        return trace(text, read_text(text.removeprefix("trace:")).splitlines())
     entry = _entries().get(text)
     if entry is not None:
         return _named(*entry)
@@ -81,3 +86,47 @@ def _named(name: str, facts: Mapping[str, Any]) -> Workload:
     beside = ("parts", "concurrency", "same_as", "meaning", "source")
     fields = {key: value for key, value in facts.items() if key not in beside}
     return from_document(Workload, {"name": name, **fields}, "bench/workloads.yml")
+
+
+def trace(name: str, lines: Iterable[str]) -> Workload:
+    """Return the first requests of a router's log that were answered, lengths by their bytes.
+
+    At most as many as a load takes. Raises BENCH-WORKLOAD for a log of several deployments.
+    """
+    facts = knowledge("bench/workloads.yml")["trace"]
+    rows = sorted(filter(None, (_row(line, facts) for line in lines)))[: facts["most"]]
+    if len(rows) < 2 or len({row[1] for row in rows}) > 1:
+        what = "has requests of several deployments" if len(rows) > 1 else "has not two requests"
+        raise error("BENCH-WORKLOAD", name, f"{what} that were answered, by a router's log")
+    numbers: dict[str, int] = {}
+    requests: list[tuple[int, float, int, int]] = []
+    for time, _deployment, session, prompt, answer in rows:
+        # One that says no session is one of its own.
+        key = session if session != "-" else f"-{len(requests)}"
+        number = numbers.setdefault(key, len(numbers))
+        requests.append((number, round(time - rows[0][0], 2), prompt, answer))
+    prompt, answer = (round(sum(one[at] for one in requests) / len(requests)) for at in (2, 3))
+    deployment = re.sub(r"[^a-zA-Z0-9._-]", "", rows[0][1])[:64]
+    # More than one turn: requests of a session have its key.
+    return Workload(
+        f"trace-{deployment}", prompt, answer, kind="trace", turns=2, trace=tuple(requests)
+    )
+
+
+def _row(line: str, facts: dict[str, Any]) -> tuple[float, str, str, int, int] | None:
+    """Return when a request came, its deployment, session and lengths; None for another line."""
+    try:
+        # What comes before is syslog's.
+        told = json.loads(line[line.index("{") :])
+        time, kind = float(told["time"]), "stream" if told["stream"] == "yes" else "whole"
+        if told["path"] not in facts["paths"] or told["status"] != 200 or not 0 < time < 1e11:
+            return None
+        prompt = _tokens(told["bytes_in"], facts["prompt"], facts["longest"])
+        answer = _tokens(told["bytes_out"], facts["answer"][kind], facts["longest"])
+        return time, str(told["deployment"]), str(told["session"]), prompt, answer
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None
+
+
+def _tokens(size: int, facts: dict[str, float], longest: int) -> int:
+    return max(1, min(longest, round((size - facts["beside"]) / facts["token"])))

@@ -177,11 +177,9 @@ def check_change(before: Router, after: Router) -> tuple[Finding, ...]:
 
     Unless that is meant: a plan that was lost on the controller looks like a host that was removed.
     """
-    now = {pool.deployment: pool for pool in after.pools}
-    shrunk = () if after.settings.allow_removed else before.pools
     return (
         *_moved(before, after),
-        *(finding for old in shrunk if (finding := _shrunk(old, now.get(old.deployment)))),
+        *(() if after.settings.allow_removed else _shrunk(before, after)),
     )
 
 
@@ -198,14 +196,13 @@ def _moved(before: Router, after: Router) -> Iterator[Finding]:
             )
 
 
-def _shrunk(old: Pool, new: Pool | None) -> Finding | None:
-    names = {server.name for server in old.servers}
-    retained = names & {server.name for server in new.servers} if new else set()
-    if not names or len(retained) * 2 >= len(names):
-        return None
-    return Finding(
-        "ROUTER-SHRUNK", old.deployment, f"would keep {len(retained)} of {len(names)} replicas"
-    )
+def _shrunk(before: Router, after: Router) -> Iterator[Finding]:
+    now = {(pool.deployment, server.name) for pool in after.pools for server in pool.servers}
+    for old in before.pools:
+        retained = sum((old.deployment, server.name) in now for server in old.servers)
+        if retained * 2 < len(old.servers):
+            message = f"would keep {retained} of {len(old.servers)} replicas"
+            yield Finding("ROUTER-SHRUNK", old.deployment, message)
 
 
 def api_keys(keys: Mapping[str, Any]) -> tuple[ApiKey, ...]:

@@ -62,7 +62,7 @@ Options = Mapping[str, Any]
 
 @click.command()
 @click.argument("urls", nargs=-1, metavar="URL…")
-@click.option("--workload", help="INPUT/OUTPUT tokens as 5600/140, or a name; default 500/100.")
+@click.option("--workload", help="As 5600/140 (tokens), a name, or trace:LOG; default 500/100.")
 @click.option("--slo", default="", metavar="LIMITS", help="As ttft:p90:2s,tpot:p90:50ms.")
 @click.option("--phases", metavar="LIST", help=f"Of {', '.join(PHASES)}, by commas.")
 @click.option("--concurrency", metavar="LIST", help="Levels to measure; else 1, 2, 4, … to --most.")

@@ -112,9 +112,11 @@ class Run:
         if rate is None:
             self._push(level.now, "due", 0)
         else:
-            times = traffic.arrivals(rate, len(chains), level.rng)
-            for time in (level.now + times).tolist():
-                self._push(time, "due", 1)
+            begins = [chain[0].due for chain in chains]
+            times = traffic.arrivals(rate, len(chains), level.rng).tolist()
+            for own, time in zip(begins, times, strict=True):
+                self._push(level.now + (time if own is None else own), "due", 1)
+        self.began = level.now
         if level.faults.crash_after is not None and chains[0][0].number >= 0:
             self._push(level.now + level.faults.crash_after, "crash", None)
 
@@ -139,6 +141,11 @@ class Run:
                 if following is None:
                     self.free.append(what)
                     self._send_due(time)
+                elif self.open and following.due and self.began + following.due > time:
+                    # Its client has not asked yet.
+                    self.following[what] = itertools.chain([following], self.following[what])
+                    following.due, later = None, self.began + following.due
+                    self._push(later, "free", what)
                 else:
                     self._send(time, what, following)
             elif self.sequences or self.ready:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from ansible_collections.apiary.instinct.plugins.module_utils.load.prompts import replayed
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Load, Workload
 
 from engine_simulator.parameters import Client, Faults
@@ -41,11 +42,12 @@ class Sent:
     hit: int = 0
     times: tuple[float, ...] = ()
     end: float = 0.0
+    due: float | None = None  # of a trace
 
 
 def backend_of(load: Load) -> str:
     """Return which client sends such a load: vLLM's supports no sessions and mixes."""
-    return "builtin" if load.workload.kind in ("mixed", "sessions") else "vllm"
+    return "builtin" if load.workload.kind in ("mixed", "sessions", "trace") else "vllm"
 
 
 def warmups_of(load: Load, client: Client, version: str) -> list[list[Sent]]:
@@ -72,12 +74,35 @@ def requests_of(
 ) -> list[list[Sent]]:
     """Return the measured requests in the order they are sent; those of a list wait for another."""
     workload = load.workload
+    if workload.trace:
+        return _replayed(load, client, faults, rng)
     parts = workload.parts or (workload,)
     picks = rng.integers(0, len(parts), load.requests).tolist()
     sent = [_request(number, parts[pick], client) for number, pick in enumerate(picks)]
     _spoil(sent, faults, rng)
     turns = max(1, workload.turns)
     return [sent[first : first + turns] for first in range(0, len(sent), turns)]
+
+
+def _replayed(
+    load: Load, client: Client, faults: Faults, rng: np.random.Generator
+) -> list[list[Sent]]:
+    """Return the requests of a trace: a turn finds the one before it and its answer."""
+    chains, number = [], 0
+    for turns in replayed(list(load.workload.trace), load.requests, load.request_rate):
+        past, chain = 0, []
+        for turn in turns:
+            assert turn.traced is not None
+            due, prompt, answer = turn.traced
+            sent = Sent(number, round(prompt * client.input_factor), answer, due=due)
+            sent.past = past if past <= sent.prompt else 0
+            sent.session = f"session-{turn.conversation}"
+            sent.requested_input, sent.requested_output = prompt, answer
+            past, number = sent.prompt + answer, number + 1
+            chain.append(sent)
+        chains.append(chain)
+    _spoil([sent for chain in chains for sent in chain], faults, rng)
+    return chains
 
 
 def _request(number: int, workload: Workload, client: Client) -> Sent:

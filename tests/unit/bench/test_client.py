@@ -273,28 +273,32 @@ def test_cached_prompt_tokens_are_told_where_the_server_does() -> None:
         assert shard["cached_tokens"] == cached
 
 
-def test_due_times_are_kept_to_and_have_to_be_as_many_as_requests() -> None:
-    due = [0.0, 0.3, 0.1, 0.2]
+def test_a_trace_is_replayed_turn_by_turn() -> None:
+    """A turn comes when it came, after the answer before it, and begins with all of that."""
+    trace = [[0, 0.0, 20, 5], [1, 0.1, 9, 4], [0, 0.2, 40, 6], [0, 0.3, 12, 5]]
+    work = {"kind": "trace", "turns": 2, "trace": trace}
+    # Three gaps of 0.1 s and one more: ten a second.
+    load = {"concurrency": None, "request_rate": 10.0}
     with mock() as url:
-        shard = bench_client.run(request(url, requests=4, load={"concurrency": None}, due=due))
-        with pytest.raises(ValueError, match="4 due times for 5 requests"):
-            bench_client.run(request(url, requests=5, due=due))
+        asked = request(url, requests=4, workload=work, load=load)
+        shard = bench_client.run(asked)
+        halves = [bench_client.run({**asked, "shard": one, "shards": 2}) for one in (0, 1)]
+    assert shard["errors"] == [""] * 4
+    assert shard["input_lens"] == [20, 9, 40, 12]
+    assert shard["output_lens"] == [5, 4, 6, 5]
     starts = [one - shard["start_times"][0] for one in shard["start_times"]]
-    assert starts == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert starts == pytest.approx([0.0, 0.1, 0.2, 0.3], abs=0.02)
+    assert [one["input_lens"] for one in halves] == [[20, 40, 12], [9]]
 
 
-def test_a_closed_loop_rises_to_its_size(monkeypatch) -> None:
-    begins, original = [], bench_client.Loop.at
-
-    def at(self, when, call):
-        if call.func.__name__ == "_next":
-            begins.append(when)
-        original(self, when, call)
-
-    monkeypatch.setattr(bench_client.Loop, "at", at)
-    with mock() as url:
-        load = {"concurrency": 4}
-        shard = bench_client.run(request(url, requests=40, load=load, ramp_seconds=2.0))
-    assert shard["completed"] == 40
-    # The first slot begins at once, the others one after the other.
-    assert [one - begins[0] for one in begins[:3]] == pytest.approx([0.0, 0.5, 1.0])
+def test_a_turn_of_a_trace_repeats_the_one_before_and_its_answer() -> None:
+    trace = [[0, 0.0, 8, 5], [0, 0.1, 20, 5], [0, 0.2, 8, 5]]
+    work = {"kind": "trace", "turns": 2, "trace": trace}
+    load = {"concurrency": None, "request_rate": 10.0}
+    with scripted(lambda _number: (GOOD, False)) as (url, server):
+        bench_client.run(request(url, requests=3, workload=work, load=load))
+    first, second, third = (one["prompt"] for one in bodies(server)[-3:])
+    assert (len(first), len(second), len(third)) == (8, 20, 8)
+    assert second[:8] == first
+    # Its beginning is lost, and nothing of it is cached.
+    assert third != first

@@ -20,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.module_utils.load.prompts impor
     Words,
     arrivals,
     input_tokens,
-    ramped,
+    replayed,
     share,
     turns_of,
 )
@@ -171,21 +171,28 @@ def test_headers_before_the_answer_and_bodies_until_the_end() -> None:
     )
 
 
-def test_a_gamma_shape_makes_bursts_or_regular_gaps():
-    def spread(burstiness):
-        times = arrivals(10, 4000, "x", burstiness)
-        assert times[-1] == pytest.approx(400)
-        gaps = [after - before for before, after in pairwise(times)]
-        return statistics.stdev(gaps) / statistics.fmean(gaps)
-
-    # The coefficient of variation of a gamma distribution is 1 / sqrt(shape).
-    for shape in (0.25, 1.0, 4.0):
-        assert spread(shape) == pytest.approx(shape**-0.5, rel=0.1)
+def test_arrivals_are_poissons_and_end_in_time():
+    times = arrivals(10, 4000, "x")
+    assert times[-1] == pytest.approx(400)
+    gaps = [after - before for before, after in pairwise(times)]
+    assert statistics.stdev(gaps) == pytest.approx(statistics.fmean(gaps), rel=0.1)
 
 
-def test_a_ramp_rises_evenly_to_the_rate():
-    times = ramped([number / 100 for number in range(1000)], 4)
-    counts = [sum(second <= one < second + 1 for one in times) for second in range(8)]
-    assert counts[:4] == pytest.approx([12.5, 37.5, 62.5, 87.5], abs=1)
-    assert counts[4:] == pytest.approx([100] * 4, abs=1)
-    assert ramped([0.0, 0.5], 0) == [0.0, 0.5]
+# Two sessions, one of three turns; 4 requests in 30 s and a mean gap more: 0.1 a second.
+TRACE = [[0, 0.0, 100, 5], [1, 10.0, 50, 5], [0, 20.0, 160, 7], [0, 30.0, 40, 5]]
+
+
+def test_a_trace_keeps_its_sessions_and_gaps_at_any_rate():
+    def told(turns):
+        return [one.traced for one in turns]
+
+    first, second = replayed(TRACE, 4, 0.1)
+    assert told(first) == [(0.0, 100, 5), (20.0, 160, 7), (30.0, 40, 5)]
+    assert [one.last for one in first] == [False, False, True]
+    assert told(second) == [(10.0, 50, 5)]
+    hastened = replayed(TRACE, 6, 1.0)
+    assert told(hastened[0])[1] == pytest.approx((2.0, 160, 7))
+    # It begins again with sessions of its own.
+    assert told(hastened[2]) == [pytest.approx((4.0, 100, 5))]
+    assert [one[0].conversation for one in hastened] == [0, 1, 2, 3]
+    assert turns_of({"trace": TRACE}, 4, "s", 0.1) == [first, second]

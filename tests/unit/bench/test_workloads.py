@@ -4,11 +4,19 @@
 
 """Workloads and SLOs as they are typed."""
 
+import json
+
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Workload
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.command import builtin_argv
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import (
+    Load,
+    Target,
+    Workload,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.workloads import (
     concurrency_of,
     names,
+    trace,
     workload,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
@@ -109,3 +117,56 @@ def test_limits_are_read_with_their_units():
 def test_what_is_no_limit_is_refused(text, told):
     with pytest.raises(ApiaryError, match=f"BENCH-SLO.*{told}"):
         slo(text)
+
+
+def line(**changes):
+    told = {
+        "time": 1764331200.5,
+        "deployment": "demo",
+        "path": "/v1/chat/completions",
+        "status": 200,
+    }
+    told |= {"session": "a" * 16, "stream": "yes", "bytes_in": 4600, "bytes_out": 2700, **changes}
+    return "<134>Nov 28 12:00:00 haproxy[1]: " + json.dumps(told)
+
+
+def test_a_routers_log_is_a_workload(tmp_path):
+    file = tmp_path / "router.log"
+    lines = [
+        line(time=1764331203, bytes_in=8600),
+        line(),
+        line(time=1764331201, session="-", stream="-", bytes_out=1100),
+        line(time=1764331202, session="-"),
+        # What was not answered, is no prompt, or no log line at all.
+        *(line(status=429), line(path="/v1/models"), "haproxy: started", '{"time":', "{}"),
+        *(line(time="x"), line(time=float("nan")), line(bytes_in=None), line(bytes_out=1e999)),
+    ]
+    file.write_text("\n".join(lines))
+    found = workload(f"trace:{file}")
+    assert found.trace == (
+        (0, 0.0, 1000, 10),
+        (1, 0.5, 1000, 100),
+        (2, 1.5, 1000, 10),
+        (0, 2.5, 2000, 10),
+    )
+    assert (found.name, found.kind, found.turns) == ("trace-demo", "trace", 2)
+    assert (found.input_tokens, found.output_tokens) == (1250, 32)
+
+
+@pytest.mark.parametrize("lines", [[], [line()], [line(), line(deployment="other")]])
+def test_a_log_without_a_workload_is_refused(tmp_path, lines):
+    file = tmp_path / "router.log"
+    file.write_text("\n".join(lines))
+    with pytest.raises(ApiaryError, match="BENCH-WORKLOAD"):
+        workload(f"trace:{file}")
+    with pytest.raises(ApiaryError, match="FILE-UNREADABLE"):
+        workload(f"trace:{tmp_path}/absent")
+
+
+def test_the_longest_log_is_a_command():
+    lines = [line(time=1764331200 + 100 * n, bytes_in=10**9, session=str(n)) for n in range(5000)]
+    work = trace("trace:x", lines)
+    load = Load("fixed", work, 4000, request_rate=5.0)
+    words = builtin_argv(load, Target(("http://a",), "m"), 0, 1, "there", "x.json")
+    assert len(work.trace) == 4000
+    assert max(map(len, words)) < 131072

@@ -96,7 +96,7 @@ def usage_cached(raw: Raw) -> tuple[int, int] | None:
 
 def announced(workload: Workload) -> float:
     """Return the share of prompt tokens that a workload's requests share by what it is."""
-    if workload.kind == "sessions":
+    if workload.kind in ("sessions", "trace"):
         return 1.0  # each turn repeats all of the one before
     if workload.kind == "prefix":
         return workload.prefix_tokens / workload.input_tokens
