@@ -27,7 +27,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import groups
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import groups, pages
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import weights_bytes
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import argument
@@ -263,6 +263,8 @@ def _memory(architecture: Architecture, layout: Layout) -> dict[str, float | Non
         sizes[group.kind] = group.all_bytes or group.layers * group.state_bytes
     if layers is None:
         sizes = dict.fromkeys(sizes, None)
+    page = pages(architecture, layout, Limits(), architecture.max_context or 1)
+    sizes["sequence"] = page.sequence_bytes if page else None
     return {"weights": weights_bytes(architecture, layout), **sizes}
 
 

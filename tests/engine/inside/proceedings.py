@@ -183,10 +183,16 @@ def _memory(config: Any, model: Any) -> dict[str, float]:
     import shapes
     from vllm.config import set_current_vllm_config
 
-    layers = config.compilation_config.static_forward_context.values()
+    layers = config.compilation_config.static_forward_context
     with set_current_vllm_config(config), shapes.ShapesOnly():
-        caching = [layer for layer in layers if hasattr(layer, "get_kv_cache_spec")]
-        return {"weights": memory.weights(model), **memory.caches(config, caching)}
+        caching = {
+            name: layer for name, layer in layers.items() if hasattr(layer, "get_kv_cache_spec")
+        }
+        return {
+            "weights": memory.weights(model),
+            **memory.caches(config, caching.values()),
+            "sequence": memory.sequence(config, caching),
+        }
 
 
 def _name(backend: type) -> str:
