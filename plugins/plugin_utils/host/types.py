@@ -13,6 +13,9 @@ from typing import Any, Literal
 from ..findings import Finding, Severity
 
 CheckState = Literal["pass", "fail", "skip", "unknown"]
+# Where units of ours lie, and how files of ours begin.
+UNITS = "/etc/systemd/system"
+MANAGED = "# Managed by Apiary; changes made here are overwritten.\n"
 
 
 @dataclass(frozen=True)

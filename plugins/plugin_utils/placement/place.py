@@ -11,7 +11,7 @@ where the allocators of the device plugins lose (docs/explanation/placement.md).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..findings import ApiaryError, Finding
 from ..topology.types import Topology
@@ -72,18 +72,15 @@ class Placed:
         taken = {member for members in sets for member in members}
         return [place for place in range(len(self.keys)) if place not in taken]
 
-    def findings(self, part: slice = slice(None)) -> list[Finding]:
-        """Return what is to be said of the cut itself, and of the replicas of one part of it."""
-        result = []
+    def findings(self, part: slice = slice(None)) -> Iterator[Finding]:
+        """Yield what is to be said of the cut itself, and of the replicas of one part of it."""
         host = self.topology.host
         if not self.cuts.exact:
-            result.append(
-                Finding(
-                    "PLACE-NOT-EXACT",
-                    host,
-                    f"the search for {spelled(self.request.sizes)} on {len(self.keys)} devices "
-                    "ended before it was proven that no cut costs less",
-                )
+            yield Finding(
+                "PLACE-NOT-EXACT",
+                host,
+                f"the search for {spelled(self.request.sizes)} on {len(self.keys)} devices "
+                "ended before it was proven that no cut costs less",
             )
         wishes = [
             bool(keys) and not stays
@@ -91,15 +88,12 @@ class Placed:
         ]
         moved = [str(replica) for replica, lost in enumerate(wishes[part]) if lost]
         if moved:
-            result.append(
-                Finding(
-                    "PLACE-MOVED",
-                    host,
-                    f"replica {', '.join(moved)} can't keep the GPUs it has: not all of them are "
-                    "usable and free for it, or its size is another",
-                )
+            yield Finding(
+                "PLACE-MOVED",
+                host,
+                f"replica {', '.join(moved)} can't keep the GPUs it has: not all of them are "
+                "usable and free for it, or its size is another",
             )
-        return result
 
     def parts(self, counts: Sequence[int]) -> tuple[Placement, ...]:
         """Return the decision in parts of so many replicas each, bound to CPUs together."""

@@ -28,7 +28,7 @@ def placed(cases, cost, step=1):
     """Each request, or one of so many, with its answer; its sets are positions of devices."""
     for case in cases.requests[::step]:
         found = Placed(cases.topologies[case.topology], cases.request(case, cost), runner_up=False)
-        assert not found.findings()
+        assert not list(found.findings())
         yield case, found, cases.members(case, found.replicas)
 
 

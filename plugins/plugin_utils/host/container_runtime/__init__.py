@@ -82,7 +82,8 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         checks.append(names.check_rivals(evidence))
         files += [names.program(), names.unit(wanted), HostFile(SPECIFICATION, wanted.text)]
         if not wanted.devices:
-            findings.append(_no_gpu(evidence))
+            message = "found no GPU that the kernel driver serves, so containers get none"
+            findings.append(Finding("CONTAINER-NO-GPU", evidence.host, message))
     else:
         files += [HostFile(path, None) for path in (SPECIFICATION, UNIT, PROGRAM)]
         skipped = (Skipped("CDI", "container_runtime_cdi_enabled is false"),)
@@ -147,14 +148,6 @@ def _engine_findings(
             f"{engine.facts['minimum']}, which knows GPUs by name (CDI)",
             source=engine.facts["minimum_source"],
         )
-
-
-def _no_gpu(evidence: Evidence) -> Finding:
-    return Finding(
-        "CONTAINER-NO-GPU",
-        evidence.host,
-        "found no GPU that the kernel driver serves, so containers get none",
-    )
 
 
 def _restart_findings(daemon: Any, evidence: Evidence) -> Iterator[Finding]:

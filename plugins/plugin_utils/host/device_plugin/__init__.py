@@ -19,7 +19,7 @@ from ...topology.host import from_evidence
 from ...topology.types import Topology
 from .. import resources
 from ..facts import unknown
-from ..types import HostFile, Kept, LiveSetting, Skipped
+from ..types import MANAGED, HostFile, Kept, LiveSetting, Skipped
 from . import kubelet
 from .kubelet import manager_settings
 from .node import (
@@ -40,7 +40,6 @@ from .settings import DevicePluginPlan, Settings
 __all__ = ["DevicePluginPlan", "Settings", "decide"]
 
 SYSCTL = "/etc/sysctl.d/90-apiary-kubernetes.conf"
-_HEADER = "# Managed by Apiary; changes made here are overwritten.\n"
 
 
 def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
@@ -139,7 +138,6 @@ def _wanted(
     settings: Settings, node: Node, host: Topology, evidence: Evidence
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the kubelet's settings and what stands against them."""
-    facts = knowledge("host/kubernetes.yml")["kubelet"]
     try:
         wanted = manager_settings(settings, host, node.version)
     except ApiaryError as refusal:
@@ -148,19 +146,22 @@ def _wanted(
         refused = ()
     if node.distribution:
         return wanted, [*kubelet.findings(node, wanted, evidence), *refused]
-    findings = []
+    return wanted, [*_against(node, wanted, evidence), *refused]
+
+
+def _against(node: Node, wanted: dict[str, Any], evidence: Evidence) -> Iterator[Finding]:
+    """Yield what stands against the settings on a kubelet that a unit of its own starts."""
+    facts = knowledge("host/kubernetes.yml")["kubelet"]
     flags = [
         word for word in node.arguments or () if word.partition("=")[0] in facts["flags"]["names"]
     ]
     if flags:
-        findings.append(
-            Finding(
-                "KUBE-FLAGS",
-                evidence.host,
-                f"its kubelet is started with {', '.join(flags)}, which beats the configuration",
-                source=facts["flags"]["source"],
-                arguments_path=node.arguments_path,
-            )
+        yield Finding(
+            "KUBE-FLAGS",
+            evidence.host,
+            f"its kubelet is started with {', '.join(flags)}, which beats the configuration",
+            source=facts["flags"]["source"],
+            arguments_path=node.arguments_path,
         )
     directory = facts["drop_in"]["directory"]
     others = [
@@ -169,34 +170,27 @@ def _wanted(
         if word.startswith("--config-dir=") and word != f"--config-dir={directory}"
     ]
     if others:
-        findings.append(
-            Finding(
-                "KUBE-CONFIG-DIR",
-                evidence.host,
-                f"its kubelet is started with {others[0]}, expected --config-dir={directory}",
-            )
+        yield Finding(
+            "KUBE-CONFIG-DIR",
+            evidence.host,
+            f"its kubelet is started with {others[0]}, expected --config-dir={directory}",
         )
     if not has_drop_ins(node) and node.config is None:
-        findings.append(
-            Finding(
-                "KUBE-NO-CONFIG",
-                evidence.host,
-                f"has no readable {node.config_path}, and its kubelet knows no drop-ins",
-                since=facts["drop_in"]["since"],
-            )
+        yield Finding(
+            "KUBE-NO-CONFIG",
+            evidence.host,
+            f"has no readable {node.config_path}, and its kubelet knows no drop-ins",
+            since=facts["drop_in"]["since"],
         )
     if not reads_settings(node) and not holds(node.config or {}, wanted):
-        findings.append(
-            Finding(
-                "KUBE-UNIT",
-                evidence.host,
-                "its kubelet's unit reads no KUBELET_EXTRA_ARGS, and "
-                f"{node.config_path} does not have what fits the host and its pods",
-                by_hand=json.dumps(wanted, sort_keys=True),
-                path=node.config_path,
-            )
+        yield Finding(
+            "KUBE-UNIT",
+            evidence.host,
+            "its kubelet's unit reads no KUBELET_EXTRA_ARGS, and "
+            f"{node.config_path} does not have what fits the host and its pods",
+            by_hand=json.dumps(wanted, sort_keys=True),
+            path=node.config_path,
         )
-    return wanted, [*findings, *refused]
 
 
 def reads_settings(node: Node) -> bool:
@@ -220,7 +214,7 @@ def _kubelet_files(
     argument = f"--config-dir={directory}"
     present = settings.state == "present"
     if node.distribution:
-        yield kubelet.settings_file(node, wanted, _HEADER)
+        yield kubelet.settings_file(node, wanted, MANAGED)
         return
     if present and not reads_settings(node):
         return  # it has them already
@@ -233,7 +227,7 @@ def _kubelet_files(
                 yield HostFile(node.config_path, text)
         return
     drop_in = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
-    text = _HEADER + yaml.safe_dump(drop_in | wanted, sort_keys=True)
+    text = MANAGED + yaml.safe_dump(drop_in | wanted, sort_keys=True)
     ours = drop_in_path()
     yield HostFile(ours, text if present else None)
     before, running = node.arguments_text, argument in (node.arguments or ())
@@ -322,4 +316,4 @@ def _inotify(settings: Settings, evidence: Evidence) -> tuple[HostFile, tuple[Li
             continue
         lines.append(f"{path.removeprefix('/proc/sys/').replace('/', '.')} = {least}")
         live.append(LiveSetting(path, str(least)))
-    return HostFile(SYSCTL, _HEADER + "".join(f"{line}\n" for line in lines)), tuple(live)
+    return HostFile(SYSCTL, MANAGED + "".join(f"{line}\n" for line in lines)), tuple(live)

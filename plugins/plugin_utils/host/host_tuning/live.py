@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from ...evidence.types import Evidence
 from ...numbers import natural
 from ..program import unit_text
-from ..types import Check, HostFile, LiveSetting, Skipped
+from ..types import UNITS, Check, HostFile, LiveSetting, Skipped
 from .catalogue import Chosen, Part
 
 UNIT = "apiary-host-tuning.service"
 LOADER = "apiary-amdgpu.service"
-DIRECTORY = "/etc/systemd/system"
 IDLE = "/sys/devices/system/cpu/cpu[0-9]*/cpuidle/state[0-9]*"
 
 
@@ -48,7 +47,7 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False
         if not paths:
             skipped.append(Skipped(name, why))
             # Booted with other arguments, the kernel may lack today what it has tomorrow.
-            lines += [line] * (line in evidence.files.get(f"{DIRECTORY}/{UNIT}", ""))
+            lines += [line] * (line in evidence.files.get(f"{UNITS}/{UNIT}", ""))
             continue
         live += [LiveSetting(path, value) for path in paths]
         lines.append(line)
@@ -56,8 +55,8 @@ def plan(evidence: Evidence, chosen: tuple[Chosen, ...], container: bool = False
     unit = unit_text(UNIT, lines="\n".join(lines)) if lines else None
     loads = any(one.setting.id == "amdgpu_later" for one in chosen)
     files = (
-        HostFile(f"{DIRECTORY}/{UNIT}", unit),
-        HostFile(f"{DIRECTORY}/{LOADER}", unit_text(LOADER) if loads else None),
+        HostFile(f"{UNITS}/{UNIT}", unit),
+        HostFile(f"{UNITS}/{LOADER}", unit_text(LOADER) if loads else None),
     )
     units = tuple(file.path.rpartition("/")[2] for file in files if file.content)
     checks = (_loaded(evidence),) if loads else ()
@@ -117,4 +116,4 @@ def _loaded(evidence: Evidence) -> Check:
 
 def names(evidence: Evidence) -> Iterator[str]:
     """Yield the units of ours that the host has."""
-    return (name for name in (UNIT, LOADER) if f"{DIRECTORY}/{name}" in evidence.files)
+    return (name for name in (UNIT, LOADER) if f"{UNITS}/{name}" in evidence.files)

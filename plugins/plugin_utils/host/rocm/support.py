@@ -83,29 +83,23 @@ def _target_findings(settings: Settings, host: str) -> Iterator[Finding]:
             )
 
 
-def version_findings(settings: Settings, host: str) -> tuple[Finding, ...]:
+def version_findings(settings: Settings, host: str) -> Iterator[Finding]:
     """Refuse versions that are none, or of a series that is not known."""
-    findings = []
     rocm = parse(settings.rocm_version)
     known = support()["series"]
     if rocm is None or (rocm.series not in known and not settings.allow_unsupported):
-        findings.append(
-            Finding(
-                "ROCM-VERSION",
-                host,
-                f"found ROCm {settings.rocm_version!r}, expected a release of {', '.join(known)}",
-                source=support()["sources"]["rocm_10_0"],
-            )
+        yield Finding(
+            "ROCM-VERSION",
+            host,
+            f"found ROCm {settings.rocm_version!r}, expected a release of {', '.join(known)}",
+            source=support()["sources"]["rocm_10_0"],
         )
     if settings.driver_version is not None and parse(settings.driver_version) is None:
-        findings.append(
-            Finding(
-                "ROCM-VERSION",
-                host,
-                f"found driver {settings.driver_version!r}, expected a version such as 30.30.4",
-            )
+        yield Finding(
+            "ROCM-VERSION",
+            host,
+            f"found driver {settings.driver_version!r}, expected a version such as 30.30.4",
         )
-    return tuple(findings)
 
 
 def findings(target: Target, state: HostState, guest: bool, host: str) -> tuple[Finding, ...]:

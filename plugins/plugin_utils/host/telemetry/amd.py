@@ -19,14 +19,12 @@ from ..program import unit_text
 from ..resources import Resource
 from ..rocm import host as rocm_host
 from ..rocm.types import Key
-from ..types import HostFile
+from ..types import MANAGED, UNITS, HostFile
 from .types import Method, Service, Settings
 
-UNITS = "/etc/systemd/system"
 KEY = "/etc/apt/keyrings/apiary-amd-exporter.gpg"
 SOURCES = "/etc/apt/sources.list.d/apiary-amd-exporter.sources"
 PREFERENCES = "/etc/apt/preferences.d/apiary-amd-exporter"
-MARK = "# Managed by Apiary; changes made here are overwritten.\n"
 
 
 def facts() -> Mapping[str, Any]:
@@ -151,12 +149,12 @@ def _packaged(settings: Settings) -> tuple[Service, ...]:
     config = HostFile(known["config"], configuration(settings))
     drop_in = unit_text(
         "amd-exporter.conf",
-        mark=MARK,
+        mark=MANAGED,
         program=known["program"],
         config=known["config"],
         listen=settings.listen,
     )
-    first = unit_text("amd-exporter-agent.conf", mark=MARK)
+    first = unit_text("amd-exporter-agent.conf", mark=MANAGED)
     return (
         Service(
             agent,
@@ -198,7 +196,7 @@ def _container(settings: Settings) -> Service:
     ]
     command = " \\\n  ".join(words)
     text = unit_text(
-        unit, mark=MARK, engine=engine, name=name, command=command, sandbox=_client(engine)
+        unit, mark=MANAGED, engine=engine, name=name, command=command, sandbox=_client(engine)
     )
     path = f"{UNITS}/{unit}"
     return Service(unit, path, (HostFile(path, text), HostFile(config, configuration(settings))))
@@ -231,8 +229,8 @@ def repository(settings: Settings, evidence: Evidence) -> tuple[Resource, Resour
         "Architectures": "amd64",
         "Signed-By": KEY,
     }
-    source = MARK + "".join(f"{field}: {value}\n" for field, value in lines.items())
-    pin = f"{MARK}Package: {name}\nPin: version {pattern}\nPin-Priority: 1001\n"
+    source = MANAGED + "".join(f"{field}: {value}\n" for field, value in lines.items())
+    pin = f"{MANAGED}Package: {name}\nPin: version {pattern}\nPin-Priority: 1001\n"
     package = {"name": name, "version": pattern, "spec": f"{name}={pattern}"}
     common = {"name": "amd-exporter", "manager": "apt", "packages": [package]}
     own = Key(

@@ -22,12 +22,10 @@ from ..facts import os_release
 from ..program import sandbox, standalone, unit_text
 from ..rocm.target import driver_facts, system_of
 from ..rocm.types import parse
-from ..types import HostFile
+from ..types import MANAGED, UNITS, HostFile
 from ..weight_cache.mounts import unit_name
 from .types import Service, Settings
 
-UNITS = "/etc/systemd/system"
-MARK = "# Managed by Apiary; changes made here are overwritten.\n"
 PROGRAM = "/usr/libexec/apiary/host_metrics.py"
 SETTINGS = "/etc/apiary/telemetry.json"
 WEB, WEB_USER, _COMMENT = "/etc/apiary/web", "apiary-web", "Apiary keys of node_exporter"
@@ -75,7 +73,7 @@ def exporter(settings: Settings, evidence: Evidence, folder: str) -> Service:
     group = f"SupplementaryGroups={WEB_USER}\n" if settings.web else ""
     command = " ".join(_argument(word) for word in (known["program"], *flags))
     own = group + sandbox("node_exporter.service")
-    text = unit_text("node-exporter.conf", mark=MARK, command=command, sandbox=own)
+    text = unit_text("node-exporter.conf", mark=MANAGED, command=command, sandbox=own)
     path = f"{UNITS}/{known['unit']}.d/50-apiary.conf"
     return Service(
         known["unit"],
@@ -172,7 +170,7 @@ def textfile(settings: Settings, told: Mapping[str, Any]) -> Service:
     limit = 2 * host_metrics.SYSTEMCTL_SECONDS + len(told["mounts"]) * (told["mount_seconds"] + 1)
     service = unit_text(
         SERVICE,
-        mark=MARK,
+        mark=MANAGED,
         python=settings.python,
         program=PROGRAM,
         settings=SETTINGS,
@@ -187,6 +185,6 @@ def textfile(settings: Settings, told: Mapping[str, Any]) -> Service:
             HostFile(PROGRAM, program),
             HostFile(SETTINGS, dumps(told)),
             HostFile(f"{UNITS}/{SERVICE}", service),
-            HostFile(f"{UNITS}/{TIMER}", unit_text(TIMER, mark=MARK, seconds=seconds)),
+            HostFile(f"{UNITS}/{TIMER}", unit_text(TIMER, mark=MANAGED, seconds=seconds)),
         ),
     )

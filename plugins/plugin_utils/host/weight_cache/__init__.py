@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...documents import knowledge, to_document
@@ -16,7 +16,7 @@ from ...evidence.types import Evidence
 from ...findings import Finding, has_errors
 from .. import facts as host_facts
 from .. import resources
-from ..types import HostFile, LiveSetting, Skipped
+from ..types import UNITS, HostFile, LiveSetting, Skipped
 from . import checks, files, mounts, options
 from .settings import LOCAL, Mount, MountStep, Settings, WeightCachePlan, problems
 
@@ -69,7 +69,7 @@ def _decide(settings: Settings, evidence: Evidence) -> WeightCachePlan:
     shown = mounts.read_mounts(evidence)
     gone = stale_mounts(settings, evidence)
     wanted = files.files(settings, family, requested)
-    wanted += tuple(HostFile(f"{mounts.UNITS}/{mounts.unit_name(path)}", None) for path in gone)
+    wanted += tuple(HostFile(f"{UNITS}/{mounts.unit_name(path)}", None) for path in gone)
     steps = tuple(step(mount, one, shown, here) for mount, one in requested) + tuple(
         MountStep(path, mounts.unit_name(path), "unmount") for path in gone
     )
@@ -242,29 +242,24 @@ def _family_findings(settings: Settings, evidence: Evidence, family: str) -> tup
 
 def _step_findings(
     settings: Settings, evidence: Evidence, shown: mounts.HostMounts, steps: Sequence[MountStep]
-) -> tuple[Finding, ...]:
-    """Return refusals to disturb replicas or what others mounted, and what will be replaced."""
-    found: list[Finding] = []
+) -> Iterator[Finding]:
+    """Yield refusals to disturb replicas or what others mounted, and what will be replaced."""
     serving = host_facts.serving_replicas(evidence)
     for one in steps:
         there = shown.at(one.path)
         if any(each.type == "autofs" and each.source != "systemd-1" for each in there):
-            found.append(
-                Finding(
-                    "WEIGHTS-AUTOFS",
-                    one.path,
-                    "found a map of the autofs service there, expected no automount",
-                )
+            yield Finding(
+                "WEIGHTS-AUTOFS",
+                one.path,
+                "found a map of the autofs service there, expected no automount",
             )
         if one.fstab or one.automounts:
             held = [*(["/etc/fstab"] if one.fstab else []), *one.automounts]
-            found.append(
-                Finding(
-                    "WEIGHTS-STALE",
-                    one.path,
-                    f"found it in {' and '.join(held)}, expected it in {one.unit} alone",
-                    accepted=settings.replace_existing,
-                )
+            yield Finding(
+                "WEIGHTS-STALE",
+                one.path,
+                f"found it in {' and '.join(held)}, expected it in {one.unit} alone",
+                accepted=settings.replace_existing,
             )
         if (
             one.action in ("remount", "unmount")
@@ -273,14 +268,11 @@ def _step_findings(
             and not settings.remount_while_serving
         ):
             why = "; ".join(one.reasons) or "it is not requested any more"
-            found.append(
-                Finding(
-                    "WEIGHTS-SERVING",
-                    one.path,
-                    f"must be {one.action}ed ({why}) while {', '.join(serving)} may read it",
-                )
+            yield Finding(
+                "WEIGHTS-SERVING",
+                one.path,
+                f"must be {one.action}ed ({why}) while {', '.join(serving)} may read it",
             )
-    return tuple(found)
 
 
 def _nconnect_findings(requested: Sequence[tuple[Mount, options.Requested]]) -> tuple[Finding, ...]:

@@ -12,12 +12,11 @@ from pathlib import Path
 
 from ...documents import knowledge
 from ..program import findings
-from ..types import HostFile
-from .mounts import UNITS, unit_name
+from ..types import MANAGED, UNITS, HostFile
+from .mounts import unit_name
 from .options import Requested
 from .settings import LOCAL, Mount, Settings
 
-MANAGED = "# Managed by Apiary; changes made here are overwritten.\n"
 PROGRAMS = "/usr/libexec/apiary"
 CONFIGURATION = "/etc/apiary/weights.json"
 UDEV_RULE = "/etc/udev/rules.d/99-zz-apiary-weights.rules"

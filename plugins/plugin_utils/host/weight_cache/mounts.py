@@ -17,8 +17,6 @@ from ...evidence.types import Evidence
 from ...findings import error
 from ..facts import output
 
-UNITS = "/etc/systemd/system"
-
 
 @dataclass(frozen=True)
 class ShownMount:
