@@ -78,12 +78,15 @@ def verdict(case: Case, opinion: Mapping[str, Any]) -> Verdict:
     return Verdict(case, "wrong", problem)
 
 
-def _wrong_memory(apiary: Mapping[str, float | None], vllm: Mapping[str, float]) -> str | None:
+def _wrong_memory(
+    apiary: Mapping[str, float | None], vllm: Mapping[str, float | None]
+) -> str | None:
     """Return what Apiary counts otherwise than vLLM's tensors by more than 1 %, all in one line."""
     wrong = [
-        f"{part} {size:.0f} B a GPU by Apiary, {vllm[part]:.0f} by vLLM's tensors"
+        f"{part} {size:.0f} B a GPU by Apiary, {own:.0f} by vLLM's tensors"
         for part, size in apiary.items()
-        if size is not None and abs(size - vllm[part]) > AGREEMENT * max(size, vllm[part])
+        if size is not None and (own := vllm[part]) is not None
+        if abs(size - own) > AGREEMENT * max(size, own)
     ]
     return "; ".join(wrong) or None
 

@@ -40,33 +40,35 @@ def caches(config: Any, layers: Iterable[Any]) -> dict[str, float]:
     return result
 
 
-def sequence(config: Any, layers: Mapping[str, Any]) -> float:
-    """Return the cache's bytes of one sequence of max_model_len tokens, in vLLM's own groups."""
-    from vllm.v1.core import kv_cache_utils
+def sequence(config: Any, layers: Mapping[str, Any]) -> float | None:
+    """Return the cache's bytes of one sequence of max_model_len tokens, in vLLM's own groups.
 
-    specs = {name: layer.get_kv_cache_spec(config) for name, layer in layers.items()}
-    specs = {
-        name: spec
-        for name, spec in specs.items()
-        if spec is not None and not getattr(layers[name], "kv_sharing_target_layer_name", None)
-    }
+    None for a release without the builder of these groups, such as 0.31.0.
+    """
     try:
-        from vllm.v1.core import kv_cache_planning
+        from vllm.v1.core.kv_cache_planning import (
+            DefaultKVCacheConfigBuilder,
+            _max_memory_usage_bytes_from_groups,
+        )
     except ImportError:
-        groups = kv_cache_utils.get_kv_cache_groups(config, specs)
-        return float(kv_cache_utils._max_memory_usage_bytes_from_groups(config, groups))
+        return None
     from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
     from vllm.v1.worker.worker_base import (
         get_current_attn_backends,
         get_supported_kv_cache_layouts,
     )
 
+    specs = {
+        name: spec
+        for name, layer in layers.items()
+        if not getattr(layer, "kv_sharing_target_layer_name", None)
+        and (spec := layer.get_kv_cache_spec(config)) is not None
+    }
     layouts = get_supported_kv_cache_layouts(get_current_attn_backends(config))
-    names = [layout.name for layout in layouts]
-    resolve_kv_cache_layout(config, [names], list(specs.values()))
-    builder = kv_cache_planning.DefaultKVCacheConfigBuilder()
+    resolve_kv_cache_layout(config, [[layout.name for layout in layouts]], list(specs.values()))
+    builder = DefaultKVCacheConfigBuilder()
     groups = builder.get_kv_cache_groups(config, specs)
-    return float(kv_cache_planning._max_memory_usage_bytes_from_groups(builder, config, groups))
+    return float(_max_memory_usage_bytes_from_groups(builder, config, groups))
 
 
 def _sizes(spec: Any) -> Iterable[tuple[str, float]]:

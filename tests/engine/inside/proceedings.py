@@ -178,7 +178,7 @@ def _build(config: Any, whole: bool) -> tuple[Any, dict[Any, type]]:
     }
 
 
-def _memory(config: Any, model: Any) -> dict[str, float]:
+def _memory(config: Any, model: Any) -> dict[str, float | None]:
     import memory
     import shapes
     from vllm.config import set_current_vllm_config
