@@ -241,9 +241,14 @@ def as_loaded(
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
             details["expert_steps"] = entry["steps"]
             break
-    packed = details.get("packed_cache")
-    if packed and order(version) < order(packed["from"]):
-        details["cache_unknown"] = True
+    if packed := details.get("packed_cache"):
+        gfx = known["gfx"] or "gfx942"
+        if order(version) < order(packed["from"].get(gfx, packed["from"]["gfx942"])):
+            details["cache_unknown"] = True
+        caches = [
+            {**one, "bytes": one.get(f"bytes_{gfx}", one["bytes"])} for one in packed["caches"]
+        ]
+        details["packed_cache"] = {**packed, "caches": caches}
     if unlike := _step(version, gpu):
         details["step"] = {**knowledge("models/memory.yml")["step"], **unlike}
     same = details == (architecture.details or {})

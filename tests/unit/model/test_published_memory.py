@@ -235,6 +235,9 @@ def test_compressed_caches_lie_in_one_block(name, block):
     made = pages(loaded, Layout(8), Limits(), 2**20)
     assert (made.block_bytes, made.blocks_per_sequence) == (block, windows + 4096)
     assert kv_bytes_per_token(loaded, Layout(8), "fp8") == block // 256
+    halved = as_loaded(read(name), "0.33.0", "MI355X", AITER)
+    sparse = {1_002_240: 21, 1_435_968: 30}[block]
+    assert pages(halved, Layout(8), Limits(), 2**20).block_bytes == block - sparse * 4032
     older = as_loaded(read(name), "0.27.1", "MI325X", AITER)
     assert pages(older, Layout(8), Limits(), 2**20) is None
     assert kv_bytes_per_token(older, Layout(8), "fp8") is None
