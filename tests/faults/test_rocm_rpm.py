@@ -31,6 +31,8 @@ rpm --initdb
 RESET = """
 rpm -e --noscripts amdgpu-dkms amdgpu-dkms-firmware > /dev/null 2>&1
 rm -rf /etc/yum.repos.d/* /etc/pki/rpm-gpg/* /opt/lab-rpm/bad
+printf '[epel]\\nname=epel\\nbaseurl=file:///opt/lab-rpm/el9\\ngpgcheck=0\\n' \\
+  > /etc/yum.repos.d/epel.repo
 true
 """
 

@@ -193,6 +193,9 @@ def el9_stubs(kernel: str) -> list[Stub]:
     version = kernel.removesuffix(".x86_64")
     made.append(Stub("kernel-headers", version))
     programs = {"/usr/sbin/dkms": (DOUBLE / "dkms").read_text()}
+    # What of it is not a stub is Debian's: the plugin is dnf-plugins-core's.
+    for name in ("setuptools", "wheel", "dnf-plugin-versionlock"):
+        made.append(Stub(f"python3-{name}", "53.0.0-13.el9"))
     return [*made, Stub("dkms", "3.1.6-1.el9", "", programs)]
 
 

@@ -51,6 +51,8 @@ def spec(stub: Stub, tree: Path) -> str:
         "BuildArch: x86_64",
         *([f"Epoch: {stub.epoch}"] if stub.epoch else []),
         *(f"Requires: {word}" for word in requirements(stub.depends)),
+        # A script wants its shell, which is no package of rpm's on the lab's hosts.
+        *(["Provides: /bin/sh"] if stub.scripts else []),
         "%description\nA stub.",
         f"%install\nmkdir -p %{{buildroot}}\ncp -a {tree}/. %{{buildroot}}/",
         # As dpkg calls them, for both are the same scripts.
