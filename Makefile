@@ -6,7 +6,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry routers molecule sanity build release pictures stranger stranger-fleet docs docs-site requirements clean test-model test-engine test-vm test-busy chaos
+.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry routers molecule sanity build release pictures stranger stranger-fleet docs docs-site requirements clean test-model test-engine test-quality test-vm test-busy chaos test-quality
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,9 @@ test-engine: .venv/ready ## Real vLLM releases judge the recipes (ENGINE="--smal
 
 test-vm: .venv/ready ## A host and a weight server with a real kernel, under QEMU: tune, mount, reboot, drift, undo
 	python tests/vm/vm.py test
+
+test-quality: .venv/ready ## Thirty wrongs in real vLLM, and whether the quality gate catches them (hours; goes on where it ended)
+	python tests/quality/table.py test .lab/quality
 
 docs: .venv/ready ## Regenerate the reference pages
 	python tools/dashboards/build_dashboards.py

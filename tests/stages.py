@@ -65,6 +65,7 @@ STAGES = {
     for stage in (
         *map(_make, ("lint", "sanity", "unit", "browser", "telemetry")),
         *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger", "routers")),
+        _make("test-quality"),
         _make("stranger-fleet"),
         Stage("engine-turns", (*ENGINE, "ENGINE=--small --optional --turns 2")),
         Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
@@ -112,6 +113,7 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
         ("stranger-fleet",),
         ("engine-turns",),
         ("routers",),
+        ("test-quality",),
     ),
 }
 

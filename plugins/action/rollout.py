@@ -18,12 +18,15 @@ from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils.adapters import Deciding, gathered, module_result, warn
 from ..plugin_utils.documents import from_document, knowledge, to_document
+from ..plugin_utils.files import read_text, utc_now, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors, stop_on_errors
 from ..plugin_utils.fleet.saved import host_directory, was_decided
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.quality.battery import battery, request_of
+from ..plugin_utils.quality.evaluate import facts_of, judged
 from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.batches import room_for
@@ -70,7 +73,12 @@ class ActionModule(Deciding):
         if event == "lost":
             finding = lost(_progress(arguments["hosts"], task_vars))
             return {"note": str(finding) if finding else ""}
-        decides = {"inspect": self._inspect, "order": self._order, "room": self._room}
+        decides = {
+            "inspect": self._inspect,
+            "order": self._order,
+            "room": self._room,
+            "quality": self._quality,
+        }
         return decides[event](host, arguments, task_vars)
 
     def _happened(self, host: str, event: str, arguments: dict, variables: dict) -> dict:
@@ -108,6 +116,20 @@ class ActionModule(Deciding):
             "note": note(after, host),
         }
 
+    def _quality(self, host: str, arguments: dict, _variables: dict) -> dict:
+        """Return what is to be known of replicas' answers; fail where they are worse.
+
+        The first answers of all become the reference that `quality` names.
+        """
+        path = Path(arguments["quality"])
+        text = read_text(str(path)) if path.exists() else None
+        plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
+        first, findings = judged(host, plans, arguments["results"], text, str(path), utc_now())
+        shown = _allowed(findings)
+        if text is None and first:
+            write_text(path, first)
+        return {"findings": shown, "smoke": _smoke(arguments)}
+
     def _room(self, host: str, arguments: dict, _variables: dict) -> dict:
         """Return what a router says against taking hosts out; fail where that is an error."""
         answers = read_answers(arguments["results"], (), _ROUTER, "servers")
@@ -123,7 +145,7 @@ class ActionModule(Deciding):
         ]
         return {
             "findings": _allowed(tuple(dict.fromkeys(findings))),
-            "smoke": to_document(knowledge("rollout.yml")["smoke"]),
+            "smoke": _smoke(arguments),
         }
 
     def _order(self, _host: str, arguments: dict, variables: dict) -> dict:
@@ -209,7 +231,8 @@ class ActionModule(Deciding):
                 unit: to_document(BACK if back else compare_answers(before, goal.plan, unit))
                 for unit in sorted(units)
             },
-            "smoke": to_document(knowledge("rollout.yml")["smoke"]),
+            # On the way back the replicas answer as they did: what failed is known.
+            "smoke": _smoke({} if back else arguments, goal.plan),
             "note": remark,
         }
 
@@ -268,6 +291,15 @@ class ActionModule(Deciding):
         if stat["exists"]:
             return []
         return list(error("ROLLOUT-NO-WEIGHTS", host, f"{path} has no config.json").findings)
+
+
+def _smoke(arguments: dict, plan: dict | None = None) -> dict:
+    """Return what module replica_smoke asks, with a battery where there is a quality gate."""
+    smoke = to_document(knowledge("rollout.yml")["smoke"])
+    if not arguments.get("quality"):
+        return smoke
+    tools = bool(plan) and facts_of(plan_of(plan, "plan"))["tools"]
+    return {**smoke, "battery": request_of("", battery(tools))}
 
 
 def _progress(hosts: list[str], variables: dict) -> dict:

@@ -12,6 +12,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.finding import ApiaryError, Finding, error, fail
+from ..module_utils.quality import QualityError, measure
 from ..module_utils.replicas import smoke
 from ..module_utils.replicas.smoke import certificate
 
@@ -66,6 +67,21 @@ def compared(parameters, outcome, limits) -> list:
     return findings
 
 
+def asked(endpoint, battery) -> dict:
+    """Return the replica's answers to a battery; QUALITY-NOT-ASKED where it gives none at all."""
+    scheme = "https" if endpoint.authority else "http"
+    address = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
+    own = {
+        "url": f"{scheme}://{address}:{endpoint.port}",
+        "model": endpoint.model,
+        "authority": endpoint.authority,
+    }
+    try:
+        return measure({**battery, **own}, endpoint.key or "")
+    except QualityError as failure:
+        raise error("QUALITY-NOT-ASKED", endpoint.unit, str(failure)) from None
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -83,7 +99,8 @@ def main() -> None:
     parameters = module.params
     facts = parameters["smoke"]
     prompts = [smoke.Prompt(**item) for item in facts["prompts"]]
-    outcome = {"answers": {}, "stable": None, "first_token_seconds": None}
+    outcome = {"answers": {}, "stable": None, "first_token_seconds": None, "quality": None}
+    outcome["unit"] = parameters["unit"]
     findings = []
     try:
         endpoint = endpoint_of(
@@ -99,6 +116,8 @@ def main() -> None:
             outcome["stable"] = again == outcome["answers"]
         streamed = smoke.stream(endpoint, prompts[0])
         outcome["first_token_seconds"] = round(streamed.first_token_seconds, 3)
+        if facts.get("battery") and not parameters["baseline"]:
+            outcome["quality"] = asked(endpoint, facts["battery"])
     except ApiaryError as failure:
         outcome["answers"] = {}
         findings = [

@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.events imp
     ("action", "option", "names"),
     [
         ("decide", "role", {*CONCERNS, *ROLES, "replicas"}),
-        ("rollout", "event", {*EVENTS, "inspect", "order", "room", "lost"}),
+        ("rollout", "event", {*EVENTS, "inspect", "order", "room", "lost", "quality"}),
         ("acceptance", "concerns", {*CONCERNS} - {"reboot"}),
         ("acceptance", "tests", {*TESTS}),
         ("survey", "concerns", {*warm()}),

@@ -1,0 +1,227 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ask a replica a battery of questions, and return what it answered: bounded and plain.
+
+A request is what plugin_utils/quality/battery.py makes. Nothing is evaluated here. Answers come
+from an engine that may be wrong in any way: each is checked, and one that is none has a `problem`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import random
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable
+from urllib.parse import urlsplit
+
+MOST_BODY, MOST_TEXT, MOST_TOKENS, MOST_NAME = 1 << 24, 2000, 4096, 200
+# What an engine says of a token that cannot be is about -10,000.
+_LEAST_LOGPROB = -20000.0
+Answer = dict[str, Any]
+
+
+class QualityError(Exception):
+    """Why a replica can't be asked at all, or one thing of it, in words for a person."""
+
+
+def measure(
+    request: dict[str, Any], key: str = "", progress: Callable[[int], None] | None = None
+) -> Answer:
+    """Return what a replica is, and its answer to each item of the battery, by the item's id.
+
+    ``request`` has url, items, long, seed, concurrency, answer_seconds, battery_seconds, and may
+    have model and authority (a file with certificates). Raises QualityError.
+    """
+    begun, asker = time.monotonic(), Asker(request, key)
+    answers: dict[str, Answer] = {}
+    alone = [item for item in request["items"] if item["alone"]]
+    crowd = [item for item in request["items"] if not item["alone"]]
+    # What is beside a request in its batch is another thing every time.
+    random.Random(request["seed"]).shuffle(crowd)  # noqa: S311 - no secret
+    for items, several in ((alone, 1), (crowd, request["concurrency"])):
+        with ThreadPoolExecutor(several) as pool:
+            for item, answer in zip(items, pool.map(asker.answer, items)):
+                answers[item["id"]] = answer
+                if progress:
+                    progress(len(answers))
+    seconds = round(time.monotonic() - begun, 1)
+    return {**asker.facts, "seconds": seconds, "answers": answers}
+
+
+class Asker:
+    """Sends requests to one replica, and knows what model it serves."""
+
+    def __init__(self, request: dict[str, Any], key: str) -> None:
+        self._request, self._url = request, urlsplit(request["url"])
+        self._headers = {"Content-Type": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._deadline = time.monotonic() + request["battery_seconds"]
+        wanted, seconds = request.get("model"), request["answer_seconds"]
+        listed = self._ask("/v1/models", None, seconds).get("data")
+        cards = [card for card in (listed if isinstance(listed, list) else ()) if card]
+        known = {card.get("id"): card for card in cards if isinstance(card, dict)}
+        name = wanted or next(iter(known), None)
+        if not isinstance(name, str) or name not in known:
+            raise QualityError(f"does not serve {wanted or 'any model'}")
+        length = known[name].get("max_model_len")
+        self._length = length if isinstance(length, int) and 0 < length < 1 << 30 else 0
+        version = self._ask("/version", None, seconds).get("version")
+        engine = version[:MOST_NAME] if isinstance(version, str) else None
+        self.facts = {"model": name, "engine": engine, "max_model_len": self._length or None}
+        self._cache: dict[str, list[int]] = {}
+
+    def answer(self, item: dict[str, Any]) -> Answer:
+        """Return the answer to an item, or its ``problem``."""
+        try:
+            own = {"prompt": self._long(item)} if item["long"] else {}
+            return self._answer(item["kind"], item["path"], {**item["body"], **own})
+        except QualityError as failure:
+            return {"problem": str(failure)[:MOST_NAME]}
+
+    def _answer(self, kind: str, path: str, body: dict[str, Any]) -> Answer:
+        left = min(self._deadline - time.monotonic(), self._request["answer_seconds"])
+        if left <= 0:
+            raise QualityError("no time was left to ask")
+        return answer_of(kind, self._ask(path, {"model": self.facts["model"], **body}, left))
+
+    def _ask(self, path: str, body: Any, seconds: float) -> dict[str, Any]:
+        """Return the document that a request brings; what is none is empty."""
+        until, connection = time.monotonic() + seconds, self._connection(seconds)
+        try:
+            method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+            path = self._url.path.rstrip("/").removesuffix("/v1") + path
+            connection.request(method, path, sent, self._headers)
+            response, data = connection.getresponse(), bytearray()
+            while piece := response.read1(1 << 16):
+                data += piece
+                if len(data) > MOST_BODY or time.monotonic() > until:
+                    raise QualityError("the answer is too long, or comes too slowly")
+            if response.status != 200:
+                raise QualityError(f"HTTP {response.status}: {bytes(data[:MOST_NAME])!r}")
+            document = json.loads(data, parse_int=_whole)
+        except (OSError, http.client.HTTPException) as failure:
+            raise QualityError(f"no answer: {failure}") from None
+        except (ValueError, RecursionError):
+            # Also of a key that no header takes: the error's text would show it.
+            raise QualityError("the answer is no JSON, or the request cannot be sent") from None
+        finally:
+            connection.close()
+        return document if isinstance(document, dict) else {}
+
+    def _connection(self, seconds: float) -> http.client.HTTPConnection:
+        try:
+            host, port = self._url.hostname, self._url.port
+        except ValueError:
+            host = None
+        if not host or self._url.scheme not in ("http", "https"):
+            raise QualityError("is no URL as http://HOST:PORT")
+        if self._url.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=seconds)
+        try:
+            context = ssl.create_default_context(cafile=self._request.get("authority"))
+        except OSError as failure:
+            raise QualityError(f"no certificates: {failure}") from None
+        return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
+
+    def _long(self, item: dict[str, Any]) -> list[int]:
+        """Return a prompt of a share of the context, with its needle at a depth of it."""
+        wish, facts = item["long"], self._request["long"]
+        if not self._length:
+            raise QualityError("the engine does not say how long its context is")
+        size = int(min(self._length, facts["most_tokens"]) * wish["share"]) - facts["room"]
+        needle, question = self._tokens(wish["needle"]), self._tokens(wish["question"])
+        fill = max(0, size - len(needle) - len(question))
+        sentences = [self._tokens(text) for text in facts["filler"]]
+        lots = random.Random(item["id"])  # noqa: S311 - no secret
+        ids: list[int] = []
+        while len(ids) < fill:
+            ids += lots.choice(sentences)
+        depth = int(fill * wish["depth"])
+        return [*ids[:depth], *needle, *ids[depth:fill], *question]
+
+    def _tokens(self, text: str) -> list[int]:
+        if text not in self._cache:
+            body = {"prompt": text, "add_special_tokens": False}
+            ids = self._answer("tokens", "/tokenize", body).get("ids")
+            if not ids:
+                raise QualityError("the engine has no /tokenize, which long prompts are made by")
+            self._cache[text] = ids
+        return self._cache[text]
+
+
+def _whole(text: str) -> int:
+    # Of a number of a million digits the text alone would take minutes to read.
+    return int(text) if len(text) < 20 else -1
+
+
+def answer_of(kind: str, data: Any) -> Answer:
+    """Return the answer to an item of a kind in a document, or its ``problem``."""
+    try:
+        answer: Answer = _READERS[kind](data)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as failure:
+        told = str(failure) if isinstance(failure, ValueError) else ""
+        return {"problem": (told or "the answer is not of the API's form")[:MOST_NAME]}
+    return answer
+
+
+def _tokenized(data: Any) -> Answer:
+    ids = data["tokens"]
+    if not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in ids):
+        raise ValueError("the tokens are no numbers")
+    return {"ids": ids[:MOST_TOKENS]}
+
+
+def _read_text(data: Any) -> Answer:
+    rows = data["choices"][0]["prompt_logprobs"][1:]
+    # One token a place, the prompt's own: `prompt_logprobs: 0` asks for no other.
+    return {"logprobs": _numbers([next(iter(row.values()))["logprob"] for row in rows])}
+
+
+def _completed(data: Any) -> Answer:
+    choice = data["choices"][0]
+    logs = choice.get("logprobs") or {}
+    answer = _generated(choice["text"], logs.get("tokens") or [])
+    return {**answer, "logprobs": _numbers(logs.get("token_logprobs") or [])}
+
+
+def _chatted(data: Any) -> Answer:
+    choice = data["choices"][0]
+    message = choice["message"]
+    calls = [call["function"] for call in (message.get("tool_calls") or ())[:1]]
+    # Of a model that thinks first, what it thought is its answer where nothing else came.
+    text = message.get("content") or message.get("reasoning") or ""
+    told = (choice.get("logprobs") or {}).get("content") or []
+    answer = _generated(text, [row["token"] for row in told])
+    answer["logprobs"] = _numbers([row["logprob"] for row in told])
+    if calls:
+        name, arguments = calls[0]["name"], calls[0]["arguments"]
+        answer["call"] = [str(name)[:MOST_NAME], str(arguments)[:MOST_TEXT]]
+    return answer
+
+
+def _generated(text: Any, tokens: list[Any]) -> Answer:
+    if not isinstance(text, str) or not all(isinstance(token, str) for token in tokens):
+        raise ValueError("the answer is no text")
+    return {
+        "text": text[:MOST_TEXT],
+        "tokens": [token[:MOST_NAME] for token in tokens[:MOST_TOKENS]],
+    }
+
+
+def _numbers(values: list[Any]) -> list[float]:
+    """Return log probabilities, rounded; ValueError where one is none."""
+    for value in values[:MOST_TOKENS]:
+        real = isinstance(value, (int, float)) and math.isfinite(value)
+        if not real or not _LEAST_LOGPROB < value < 1e-3:
+            raise ValueError("a log probability is none")
+    return [round(float(value), 4) for value in values[:MOST_TOKENS]]
+
+
+_READERS = {"tokens": _tokenized, "text": _read_text, "complete": _completed, "chat": _chatted}

@@ -1,0 +1,185 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a replica is asked, from knowledge/quality, and what its answers are kept as."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, ClassVar, Literal
+
+from ..documents import from_document, knowledge, to_document
+from ..findings import Finding, error
+
+Says = Literal["same", "worse", "not decided"]
+# Ten times what the battery's own answers take.
+MOST_BYTES, MOST_ANSWERS, MOST_TOKENS = 8 << 20, 2000, 4096
+_PATHS = {"tokens": "/tokenize", "chat": "/v1/chat/completions"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One request of the battery; ``right`` are the answers that are right, lower case.
+
+    ``alone``: nothing else is asked meanwhile. ``long``: how the prompt is composed on the host,
+    of the engine's own tokens.
+    """
+
+    id: str
+    kind: str
+    group: str
+    path: str
+    body: Mapping[str, Any]
+    right: tuple[str, ...] = ()
+    alone: bool = False
+    long: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, or the ``problem`` with it; log probabilities are natural, one a token."""
+
+    text: str = ""
+    tokens: tuple[str, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    ids: tuple[int, ...] = ()
+    call: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Quality:
+    """A replica's answers to a battery, and what it was: unknown is None.
+
+    ``recipe`` stands for the engine's environment and arguments, ``share`` is of right answers.
+    """
+
+    SCHEMA: ClassVar[str] = "apiary.quality/v1"
+
+    battery: str
+    model: str
+    date: str
+    share: float
+    answers: Mapping[str, Answer]
+    revision: str | None = None
+    engine: str | None = None
+    recipe: str | None = None
+    gpu: str | None = None
+    max_model_len: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One comparison with the reference. ``before``, ``now`` and the interval are in its ``unit``:
+    a share of right answers or nats a token. ``detectable`` is the smallest loss that would most
+    likely have shown.
+    """
+
+    name: str
+    verdict: Says
+    unit: Literal["share", "nats", "tokens"]
+    count: int
+    now: float
+    before: float | None = None
+    low: float | None = None
+    high: float | None = None
+    detectable: float | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a replica answers as the reference did; ``verdict`` is None without one."""
+
+    SCHEMA: ClassVar[str] = "apiary.quality-verdict/v1"
+
+    replica: str
+    verdict: Says | None
+    share: float
+    probes: tuple[Probe, ...] = ()
+    differs: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@functools.cache
+def battery(tools: bool = False) -> tuple[Item, ...]:
+    """Return all items; with ``tools`` those that need a parser of tool calls, too."""
+    facts = knowledge("quality/battery.yml")
+    items: list[Item] = []
+
+    def add(group: str, asked: Mapping[str, Any], end: str = "") -> None:
+        body = {**facts["requests"][group], **asked}
+        kind, alone = body.pop("kind"), body.pop("alone", False) or end == "a"
+        right, long = tuple(body.pop("right", ())), body.pop("long", None)
+        count = sum(item.group == group and item.id.endswith(end) for item in items)
+        path = _PATHS.get(kind, "/v1/completions")
+        items.append(Item(f"{group}-{count}{end}", kind, group, path, body, right, alone, long))
+
+    # Some twice: alone, and among others.
+    several = (("tokenizer", ""), ("template", ""), *product(("repeat", "texts"), "ab"))
+    for group, end in (*several, ("cache", ""), ("schema", ""), *((("tools", ""),) * tools)):
+        for asked in facts[group]:
+            add(group, asked, end)
+    known = knowledge("quality/questions.yml")
+    rows = [
+        (form["ask"].replace("{}", key), right.lower().split("|"))
+        for form in known["lists"]
+        for key, right in form["right"].items()
+    ]
+    for ask, answers in rows:
+        add("questions", {"prompt": f"{known['intro']}Q: {ask}\nA:", "right": answers})
+    for ask, answers in rows[:: len(rows) // facts["chat"]]:
+        add("chat", {"messages": [{"role": "user", "content": ask}], "right": answers})
+    long, lots = facts["long"], random.Random("long")  # noqa: S311 - no secret
+    places = product(long["shares"], long["depths"])
+    for door, (share, depth) in zip(long["doors"], places, strict=True):
+        secret = str(lots.randrange(10_000, 100_000))
+        texts = {name: long[name].format(door=door, number=secret) for name in long["texts"]}
+        add("long", {"right": [secret], "long": {"share": share, "depth": depth, **texts}})
+    return tuple(items)
+
+
+@functools.cache
+def identity() -> str:
+    """Return what this battery is told by: another one's answers are no reference."""
+    text = json.dumps(to_document(battery(tools=True)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def request_of(url: str, items: tuple[Item, ...], *, seed: int = 0, **more: Any) -> dict[str, Any]:
+    """Return what module_utils/quality.py takes; ``seed`` is of the order of asking only."""
+    facts = knowledge("quality/battery.yml")
+    names = ("concurrency", "answer_seconds", "battery_seconds", "long")
+    limits = {name: facts[name] for name in names}
+    return {"url": url, "items": to_document(items), "seed": seed, **limits, **more}
+
+
+def read_reference(text: str, name: str) -> Quality:
+    """Return the reference in a file; raises QUALITY-REFERENCE, or DOC-… for a wrong field."""
+    try:
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"is larger than {MOST_BYTES >> 20} MiB")
+        return quality_of(json.loads(text), name)
+    except (ValueError, RecursionError) as failure:
+        raise error("QUALITY-REFERENCE", name, f"is no reference: {failure}"[:300]) from None
+
+
+def quality_of(data: Any, name: str) -> Quality:
+    """Return answers from a document of somebody else; ValueError where they are out of bounds."""
+    quality = from_document(Quality, data, name)
+    if len(quality.answers) > MOST_ANSWERS:
+        raise ValueError(f"{len(quality.answers)} answers, expected at most {MOST_ANSWERS}")
+    for key, answer in quality.answers.items():
+        if max(map(len, (answer.tokens, answer.logprobs, answer.ids))) > MOST_TOKENS:
+            raise ValueError(f"answer {key:.40} has more than {MOST_TOKENS} tokens")
+        if not all(map(math.isfinite, answer.logprobs)):
+            raise ValueError(f"answer {key:.40} has a log probability that is no number")
+    return quality

@@ -1,0 +1,334 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Scores of a battery's answers, and whether they are as good as a reference's; pure.
+
+Rounding flips some answers and moves every log probability a little, so nothing is compared
+exactly but token ids. What cannot be told apart from that is `same` only where a real loss would
+have shown, else `not decided`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+from statistics import NormalDist, fmean, stdev
+from typing import Any
+
+from ..documents import dumps, knowledge
+from ..findings import Finding, error, has_errors
+from ..plan.types import Plan
+from .battery import (
+    Answer,
+    Item,
+    Probe,
+    Quality,
+    Says,
+    Verdict,
+    battery,
+    identity,
+    quality_of,
+    read_reference,
+)
+
+_SCORED = ("questions", "chat", "long", "schema", "tools", "cache")
+_KINDS = {"string": str, "integer": int, "boolean": bool}
+_DECODED = {"decoding": ("questions", "chat", "repeat"), "long": ("long",), "cache": ("cache",)}
+_CONDITIONS = ("engine", "recipe", "gpu", "max_model_len")
+_NONE = Answer(problem="it is missing")
+
+
+def is_right(item: Item, answer: Answer) -> bool:
+    """Return whether an answer is one of those that are right."""
+    text = answer.text.strip()
+    if answer.problem is not None:
+        return False
+    if item.group == "schema":
+        return _fits(text, dict(kind.split(":") for kind in item.right))
+    if item.group == "tools":
+        name, arguments = (*answer.call, "", "")[:2]
+        return name == item.right[0] and item.right[1] in _object(arguments)
+    if item.group == "chat":
+        words = re.findall(r"\w+", text.lower().replace(",", ""))
+        return any(set(right.split()) <= set(words) for right in item.right)
+    # The very beginning: what comes after it was not asked.
+    said = text.lower().replace(",", "")
+    return any(re.match(rf"{re.escape(right)}(?!\w)", said) for right in item.right)
+
+
+def quality(
+    items: Sequence[Item], measured: Mapping[str, Any], date: str, **facts: str | int | None
+) -> Quality:
+    """Return the document of what module_utils/quality.py measured, on whatever host.
+
+    Raises ApiaryError, KeyError, TypeError or ValueError where it is not what that returns.
+    """
+    names = ("model", "engine", "max_model_len", "seconds", "answers")
+    document = {name: measured[name] for name in names}
+    document |= {"battery": identity(), "date": date, "share": 0.0, **facts}
+    result = quality_of(document, str(document["model"]))
+    scored = [item for item in items if item.group in _SCORED]
+    share = fmean(is_right(item, result.answers.get(item.id, _NONE)) for item in scored)
+    return replace(result, share=round(share, 4))
+
+
+def facts_of(plan: Plan, unit: str = "") -> dict[str, Any]:
+    """Return what a plan says of a replica, its first without a name."""
+    replica = next(one for one in plan.replicas if unit in ("", one.unit))
+    return {
+        "model": plan.deployment.model.name,
+        "recipe": replica.recipe,
+        "gpu": plan.gpu_model,
+        "gpus": replica.gpus,
+        "tools": any(word.startswith("--tool-call-parser") for word in replica.argv),
+    }
+
+
+def evaluate(
+    replica: str, items: Sequence[Item], now: Quality, reference: Quality | None
+) -> Verdict:
+    """Return the verdict on a replica's answers, with a finding for all but `same`.
+
+    Raises QUALITY-BATTERY for a reference that answers other questions, or another model's.
+    """
+    facts = knowledge("quality/battery.yml")
+    found = list(_unanswered(replica, items, now, facts["unanswered"]))
+    if reference is None:
+        found += _first(replica, now)
+        return Verdict(replica, None, now.share, findings=tuple(found))
+    for name in ("battery", "model", "revision"):
+        a, b = getattr(reference, name), getattr(now, name)
+        if None not in (a, b) and a != b:
+            message = f"the reference is of {name} {a}, the replica of {b}"
+            raise error("QUALITY-BATTERY", replica, message)
+    pairs = ((name, getattr(reference, name), getattr(now, name)) for name in _CONDITIONS)
+    differs = tuple(f"{n}: {a} against {b}" for n, a, b in pairs if None not in (a, b) and a != b)
+    if reference.max_model_len != now.max_model_len:
+        # Their prompts are as long as the context.
+        items = [item for item in items if not item.long]
+    probes = tuple(_probes(items, reference, now, facts, bool(differs)))
+    verdicts = {probe.verdict for probe in probes}
+    order: tuple[Says, ...] = ("worse", "not decided", "same")
+    says = next(one for one in order if one in verdicts)
+    told = "; ".join(text_of(probe) for probe in probes if probe.verdict == says)
+    if says == "worse":
+        found.append(Finding("QUALITY-WORSE", replica, told))
+    elif says == "not decided":
+        found.append(Finding("QUALITY-NOT-DECIDED", replica, told))
+    return Verdict(replica, says, now.share, probes, differs, tuple(found))
+
+
+def judged(
+    host: str,
+    plans: Sequence[Plan],
+    results: Iterable[Mapping[str, Any]],
+    reference: str | None,
+    name: str,
+    date: str,
+) -> tuple[str | None, tuple[Finding, ...]]:
+    """Return the first replica's answers as a document, None with errors, and all findings.
+
+    ``results`` are those of module replica_smoke, ``reference`` the text of the file ``name``.
+    Raises QUALITY-REFERENCE, QUALITY-BATTERY or QUALITY-NOT-ASKED.
+    """
+    known = None if reference is None else read_reference(reference, name)
+    asked: dict[str, Quality] = {}
+    findings: list[Finding] = []
+    for result in results:
+        if not result.get("quality"):
+            continue
+        unit = str(result.get("unit", ""))
+        plan = next((p for p in plans if unit in [one.unit for one in p.replicas]), None)
+        if plan is None:
+            raise error("QUALITY-NOT-ASKED", f"{host}, {unit}", "is no replica of the plan")
+        facts = facts_of(plan, unit)
+        replica = f"{host}, {unit} ({', '.join(facts['gpus'])})"
+        own = {key: facts[key] for key in ("recipe", "gpu")}
+        try:
+            # Tool calls were asked for where the host was told to.
+            items = battery("tools-0" in result["quality"]["answers"])
+            answers = quality(items, result["quality"], date, **own)
+        except (KeyError, TypeError, ValueError) as failure:
+            message = f"the host reports no answers: {failure!r:.200}"
+            raise error("QUALITY-NOT-ASKED", replica, message) from None
+        asked[replica] = answers
+        findings += evaluate(replica, items, answers, known).findings
+    findings += strangers(asked, battery())
+    first = next(iter(asked.values()), None)
+    return (dumps(first) if first and not has_errors(findings) else None), tuple(findings)
+
+
+def text_of(probe: Probe) -> str:
+    """Return a probe in a few words."""
+    if probe.unit == "tokens":
+        return f"{probe.name}: {probe.now:.0f} of {probe.count} as in the reference"
+    of = "{:.1%}".format if probe.unit == "share" else "{:.3f} nats/token".format
+    before = "" if probe.before is None else f", expected {of(probe.before)}"
+    between = f"difference {of(probe.low)} to {of(probe.high)}"
+    shows = f"{of(probe.detectable)} would have shown"
+    return f"{probe.name}: {of(probe.now)}{before}, {between}, {shows}"
+
+
+def strangers(qualities: Mapping[str, Quality], items: Sequence[Item]) -> tuple[Finding, ...]:
+    """Return a finding for each replica whose answers are not those of its siblings.
+
+    Siblings have one recipe. Of two nobody knows which is wrong, so both are named.
+    """
+    facts = knowledge("quality/battery.yml")
+    apart: dict[str, set[str]] = {name: set() for name in qualities}
+    for name, other in permutations(qualities, 2):
+        a, b = qualities[name], qualities[other]
+        if (a.model, a.recipe) != (b.model, b.recipe):
+            continue
+        probes = _probes(items, b, a, facts, False)
+        if any(probe.verdict == "worse" for probe in probes):
+            apart[name].add(other)
+            apart[other].add(name)
+    return tuple(
+        Finding("QUALITY-SIBLING", name, f"answers differ from those of {', '.join(sorted(those))}")
+        for name, those in apart.items()
+        if 2 * len(those) >= len(qualities)
+    )
+
+
+def _probes(
+    items: Sequence[Item], before: Quality, now: Quality, facts: Mapping[str, Any], changed: bool
+) -> Iterable[Probe]:
+    """Yield each comparison of two measurements of one model."""
+    pairs = [(i, before.answers.get(i.id, _NONE), now.answers.get(i.id, _NONE)) for i in items]
+    groups = dict.fromkeys(item.group for item in items)
+    for group in groups:
+        own = [pair for pair in pairs if pair[0].group == group and pair[1].problem is None]
+        if not own:
+            continue
+        if group in ("tokenizer", "template"):
+            same = sum(a.ids == b.ids for _item, a, b in own)
+            yield Probe(group, "same" if same == len(own) else "worse", "tokens", len(own), same)
+        elif group in _SCORED:
+            yield _paired(group, own, facts)
+    limits = facts["drift"]["changed" if changed else "same"]
+    noise = fmean(_noise(before, items) or [0.0])
+    limit = max(limits["least"], limits["noise_factor"] * noise)
+    texts = [_apart(a, b) for item, a, b in pairs if item.group == "texts" and item.alone]
+    yield from _drift("text drift", texts, limit, facts)
+    for name, several in _DECODED.items():
+        values = [_decoded(a, b) for item, a, b in pairs if item.group in several]
+        yield from _drift(f"{name} drift", values, limit, facts)
+    yield from _drift("repeatability", _noise(now, items), limit, facts)
+
+
+def _paired(
+    name: str, own: Sequence[tuple[Item, Answer, Answer]], facts: Mapping[str, Any]
+) -> Probe:
+    """Compare right answers in pairs: an interval, and how likely rounding alone did it."""
+    scores = [(is_right(item, a), is_right(item, b)) for item, a, b in own]
+    count = len(scores)
+    lost = sum(a and not b for a, b in scores)
+    won = sum(b and not a for a, b in scores)
+    before, now = (fmean(pair[place] for pair in scores) for place in (0, 1))
+    known = sum(a for a, _b in scores)
+    z = NormalDist().inv_cdf((1 + facts["confidence"]) / 2)
+    # Discordant pairs that rounding alone makes are never fewer than none were seen.
+    spread = max(lost + won, 2 * facts["flip"] * max(known, 1))
+    error_ = math.sqrt(max(spread - (lost - won) ** 2 / count, facts["flip"])) / count
+    shows = (z + NormalDist().inv_cdf(facts["power"])) * math.sqrt(spread) / count
+    chance = _tail(max(lost - won, 0), known, facts["flip"])
+    says: Says = "same"
+    if lost > won and chance < 1 - facts["confidence"]:
+        says = "worse"
+    elif shows > facts["resolution"] and count >= 30:
+        says = "not decided"
+    half, less = z * error_, now - before
+    return Probe(name, says, "share", count, now, before, less - half, less + half, shows)
+
+
+def _drift(
+    name: str, values: Sequence[float | None], limit: float, facts: Mapping[str, Any]
+) -> Iterable[Probe]:
+    """Compare how far log probabilities are apart, a mean for each answer, with what may be."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return
+    z = NormalDist().inv_cdf(facts["confidence"])
+    middle, deviation = fmean(known), stdev(known) / math.sqrt(len(known))
+    low, high = max(0.0, middle - z * deviation), middle + z * deviation
+    says: Says = "same" if high < limit else "worse" if low > limit else "not decided"
+    shows = limit + (z + NormalDist().inv_cdf(facts["power"])) * deviation
+    yield Probe(name, says, "nats", len(known), middle, None, low, high, shows)
+
+
+def _noise(quality: Quality, items: Sequence[Item]) -> list[float]:
+    """Return how far apart the two answers to each text are, asked alone and among others."""
+    answers = quality.answers
+    names = [item.id for item in items if item.group == "texts" and item.alone]
+    pairs = [_apart(answers.get(n, _NONE), answers.get(f"{n[:-1]}b", _NONE)) for n in names]
+    return [pair for pair in pairs if pair is not None]
+
+
+def _apart(a: Answer, b: Answer) -> float | None:
+    """Return the mean difference of the log probabilities of a text; None where it was not read."""
+    if a.problem or b.problem or not a.logprobs or len(a.logprobs) != len(b.logprobs):
+        return None
+    return fmean(abs(x - y) for x, y in zip(a.logprobs, b.logprobs, strict=True))
+
+
+def _decoded(a: Answer, b: Answer) -> float | None:
+    """Return the mean difference over what was generated, up to the first other token.
+
+    That one is compared as well: both are the likeliest one behind the same text.
+    """
+    if a.problem or b.problem or not a.logprobs or not b.logprobs:
+        return None
+    pairs = list(zip(a.tokens, b.tokens, strict=False))
+    same = next((place for place, (x, y) in enumerate(pairs) if x != y), len(pairs))
+    rows = list(zip(a.logprobs, b.logprobs, strict=False))[: same + 1]
+    return fmean(abs(x - y) for x, y in rows)
+
+
+def _unanswered(
+    replica: str, items: Sequence[Item], now: Quality, most: float
+) -> Iterable[Finding]:
+    problems = [now.answers.get(item.id, _NONE).problem for item in items]
+    lost = [problem for problem in problems if problem]
+    if len(lost) > most * len(items):
+        message = f"{len(lost)} of {len(items)} requests have no answer: {lost[0]}"
+        yield Finding("QUALITY-UNANSWERED", replica, message)
+
+
+def _first(replica: str, now: Quality) -> Iterable[Finding]:
+    """Say what can be said without a reference: a published score sets a floor."""
+    for one in knowledge("quality/published.yml")["models"]:
+        if re.fullmatch(one["model"], now.model, re.IGNORECASE):
+            told = f"{one['benchmark']} {one['score']} is published"
+            message = f"{now.share:.0%} of simple questions are right; {told}"
+            if now.share < one["least"]:
+                yield Finding("QUALITY-BELOW-PUBLISHED", replica, message, source=one["source"])
+            return
+    message = f"{now.share:.0%} of simple questions are right; nothing says what is expected"
+    yield Finding("QUALITY-FIRST-RUN", replica, message)
+
+
+def _tail(least: int, count: int, chance: float) -> float:
+    """Return how likely at least so many of ``count`` answers flip, each with a chance."""
+    return sum(
+        math.comb(count, k) * chance**k * (1 - chance) ** (count - k)
+        for k in range(least, count + 1)
+    )
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, Mapping) else {}
+
+
+def _fits(text: str, properties: Mapping[str, str]) -> bool:
+    data = _object(text)
+    return all(type(data.get(name)) is _KINDS[kind] for name, kind in properties.items())

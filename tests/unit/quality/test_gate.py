@@ -1,0 +1,208 @@
+# Copyright (c) 2026, The Apiary authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A replica over HTTP, from its battery to the gate of a rollout."""
+
+import http.server
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.apiary.instinct.plugins.action import rollout
+from ansible_collections.apiary.instinct.plugins.module_utils.quality import QualityError, measure
+from ansible_collections.apiary.instinct.plugins.module_utils.replicas.smoke import Endpoint
+from ansible_collections.apiary.instinct.plugins.modules import replica_smoke
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import plan_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery import (
+    battery,
+    read_reference,
+    request_of,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.evaluate import judged
+
+from apiary.app.cli import main
+
+PLAN = Path(__file__).parents[2] / "golden/demo/etc/apiary/qwen3-235b/plan.json"
+DATE = "2026-11-28T12:00:00Z"
+ITEMS = battery()
+RIGHT = {item.body["prompt"]: item.right[0] for item in ITEMS if item.group == "questions"}
+
+
+class Replica(http.server.BaseHTTPRequestHandler):
+    """An engine that knows the answers; the server's ``shift`` makes its model another one."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        card = {"id": "m", "max_model_len": 512}
+        self.answer({"data": [card]} if self.path == "/v1/models" else {"version": "0.32.0"})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        shift = self.server.shift
+        if self.server.hostile is not None:
+            self.answer(self.server.hostile)
+        elif self.path == "/tokenize":
+            text = body.get("prompt") or json.dumps(body["messages"])
+            self.answer({"tokens": [ord(letter) for letter in text]})
+        elif "messages" in body:
+            self.answer({"choices": [{"message": {"content": "no idea"}, "logprobs": None}]})
+        elif "prompt_logprobs" in body:
+            row = {"7": {"logprob": -1.0 - shift}}
+            self.answer({"choices": [{"text": "", "prompt_logprobs": [None, row, row]}]})
+        else:
+            if isinstance(body["prompt"], list):
+                self.server.longest = max(self.server.longest, len(body["prompt"]))
+                text = "".join(map(chr, body["prompt"])).rpartition(" door is ")[0]
+                text = text.rpartition(" door is ")[2] if " door is " in text else ""
+            else:
+                text = RIGHT.get(body["prompt"], "and so on")
+            told = {"tokens": [text], "token_logprobs": [-0.5 - shift]}
+            self.answer({"choices": [{"text": text, "logprobs": told}]})
+
+    def answer(self, document):
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_words):
+        """Say nothing."""
+
+
+@pytest.fixture
+def replica():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Replica)
+    server.daemon_threads = True
+    server.shift, server.hostile, server.longest = 0.0, None, 0
+    server.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_every_item_has_an_answer_and_prompts_fill_the_context(replica):
+    measured = measure(request_of(replica.url, ITEMS))
+    assert measured["answers"].keys() == {item.id for item in ITEMS}
+    assert not [one for one in measured["answers"].values() if one.get("problem")]
+    assert (measured["model"], measured["engine"]) == ("m", "0.32.0")
+    assert replica.longest == 512 - 16
+
+
+def test_time_that_runs_out_is_told(replica):
+    measured = measure(request_of(replica.url, ITEMS) | {"battery_seconds": -1})
+    assert {one["problem"] for one in measured["answers"].values()} >= {"no time was left to ask"}
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "gpu-001:8000", "http://x:y", "ftp://x"])
+def test_nobody_there_is_a_refusal(url):
+    with pytest.raises(QualityError, match=r"no answer|no URL"):
+        measure(request_of(url, ITEMS))
+
+
+def test_a_key_that_no_header_takes_is_not_shown(replica):
+    with pytest.raises(QualityError) as told:
+        measure(request_of(replica.url, ITEMS), "sk-plan\nted")
+    assert "plan" not in str(told.value)
+
+
+@pytest.fixture
+def judge(replica):
+    plan = plan_of(json.loads(PLAN.read_text(encoding="utf-8")), "plan")
+    units = [one.unit for one in plan.replicas]
+
+    def run(reference, *shifts):
+        results = []
+        for unit, shift in zip(units, shifts, strict=False):
+            replica.shift = shift
+            results.append({"unit": unit, "quality": measure(request_of(replica.url, ITEMS))})
+        return judged("gpu-001", [plan], results, reference, "reference.json", DATE)
+
+    return run
+
+
+def test_the_first_answers_become_the_reference_of_the_next(judge):
+    first, findings = judge(None, 0.0)
+    assert [one.code for one in findings] == ["QUALITY-FIRST-RUN"]
+    assert read_reference(first, "f").recipe
+    again, findings = judge(first, 0.0)
+    assert again
+    assert findings == ()
+    none, findings = judge(first, 0.1)
+    assert none is None
+    assert [one.code for one in findings] == ["QUALITY-WORSE"]
+    # The GPUs are named: one of them may be what is wrong.
+    assert "0000:" in findings[0].subject
+
+
+def test_a_replica_unlike_its_sibling_is_told_without_a_reference(judge):
+    _first, findings = judge(None, 0.0, 0.1)
+    assert {one.code for one in findings} == {"QUALITY-FIRST-RUN", "QUALITY-SIBLING"}
+
+
+def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, tmp_path):
+    """From the module on the host to the action on the controller."""
+    plan = json.loads(PLAN.read_text(encoding="utf-8"))
+    unit, path = plan["replicas"][0]["unit"], tmp_path / "quality" / "x.json"
+    action = rollout.ActionModule.__new__(rollout.ActionModule)
+    arguments = {"quality": str(path), "plans": [plan]}
+
+    def judge(shift):
+        replica.shift = shift
+        place = Endpoint(unit, "127.0.0.1", replica.server_port, "m", None, 5.0)
+        asked = action._quality("gpu-001", {**arguments, "results": []}, {})["smoke"]["battery"]
+        results = [{"unit": unit, "quality": replica_smoke.asked(place, asked)}]
+        return action._quality("gpu-001", {**arguments, "results": results}, {})["findings"]
+
+    assert [one["code"] for one in judge(0.0)] == ["QUALITY-FIRST-RUN"]
+    assert judge(0.0) == []
+    with pytest.raises(ApiaryError, match="QUALITY-WORSE"):
+        judge(0.1)
+    assert judge(0.0) == []
+
+
+def test_a_replica_that_cannot_be_asked_is_told():
+    place = Endpoint("apiary-x-0.service", "127.0.0.1", 1, "m", None, 5.0)
+    with pytest.raises(ApiaryError, match="QUALITY-NOT-ASKED"):
+        replica_smoke.asked(place, request_of("", ITEMS))
+
+
+@pytest.mark.parametrize("quality", [{"x": 1}, [1], {"answers": 3, "model": "m"}, "text"])
+def test_what_a_host_reports_is_checked(judge, quality):
+    plan = plan_of(json.loads(PLAN.read_text(encoding="utf-8")), "plan")
+    results = [{"unit": plan.replicas[0].unit, "quality": quality}]
+    with pytest.raises(ApiaryError, match=r"QUALITY-NOT-ASKED|DOC-"):
+        judged("gpu-001", [plan], results, None, "f", DATE)
+
+
+def test_the_command_keeps_a_reference_and_holds_answers_against_it(replica, tmp_path, capsys):
+    name = str(tmp_path / "quality.json")
+    assert main(["quality", "--url", replica.url, "--write-reference", name]) == 0
+    assert "QUALITY-FIRST-RUN" in capsys.readouterr().err
+    assert main(["quality", "--url", replica.url, "--reference", name, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdicts"][0]["verdict"] == "same"
+    replica.shift = 0.1
+    assert main(["quality", "--url", replica.url, "--reference", name]) == 1
+    told = capsys.readouterr()
+    assert "QUALITY-WORSE" in told.err
+    assert "text drift" in told.out
+    reference = read_reference(Path(name).read_text(encoding="utf-8"), name)
+    Path(name).write_text(dumps(replace(reference, model="other")), encoding="utf-8")
+    assert main(["quality", "--url", replica.url, "--reference", name]) == 1
+    assert "QUALITY-BATTERY" in capsys.readouterr().err
+
+
+def test_a_replica_that_answers_nonsense_is_told(replica, capsys):
+    replica.hostile = {"choices": [{"text": 5, "message": {"content": [1]}}], "tokens": ["x"]}
+    assert main(["quality", "--url", replica.url]) == 1
+    assert "QUALITY-UNANSWERED" in capsys.readouterr().err
