@@ -249,7 +249,7 @@ def grows(function, maker, small=SMALL):
             return None
     growth = 0.0
     # What grows too fast is looked at more closely: the machine may have been busy.
-    for runs in (1, 3, 5):
+    for runs in (1, 3, 5, 25):
         longer, shorter = maker(size * FACTOR), maker(size)
         more = work(function, longer, runs)
         if more == math.inf:
@@ -268,7 +268,7 @@ def grown(function, shorter, longer):
     """
     ratio = len(longer) / len(shorter)
     # What grows too fast is looked at more closely: the machine may have been busy.
-    for runs in (1, 3, 5):
+    for runs in (1, 3, 5, 25):
         more = work(function, longer, runs, ENDLESS * ratio)
         if more < LITTLE * ratio * LINEAR:
             return more, 0.0
