@@ -6,7 +6,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 unexport PYTHONDONTWRITEBYTECODE
 HOSTS ?= 1
 
-.PHONY: help demo demo-down test lint check night e2e unit browser lab faults loss fleet docs-test telemetry routers molecule sanity build release pictures stranger stranger-fleet docs docs-site requirements clean test-model test-engine test-quality test-vm test-busy chaos test-quality
+.PHONY: help demo demo-down test lint lint-scenarios check night e2e unit browser lab faults loss fleet docs-test telemetry routers molecule sanity build release pictures stranger stranger-fleet docs docs-site requirements clean test-model test-engine test-quality test-vm test-busy chaos
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -21,7 +21,7 @@ test: .venv/ready ## Unit, golden and property tests, then simulated hosts and t
 	python tests/stages.py test
 
 unit: .venv/ready
-	pytest -n auto --dist worksteal
+	pytest -n auto --dist worksteal --durations=25
 
 browser: .venv/ready ## Open the reports in a real browser
 	pytest --quiet tests/browser
@@ -62,7 +62,10 @@ lint: .venv/ready ## ruff, mypy, import-linter, yamllint, ansible-lint
 	mypy
 	lint-imports
 	yamllint --strict .
-	ansible-lint --offline
+	ansible-lint --offline --exclude extensions --exclude tests
+
+lint-scenarios: .venv/ready ## ansible-lint on the playbooks of tests, which run them anyway: as long as the other linters together
+	ansible-lint --offline extensions tests
 
 sanity: .venv/ready ## ansible-test sanity on the built collection
 	tests/sanity/run.sh

@@ -63,7 +63,7 @@ ENGINE = ("make", "--no-print-directory", "test-engine")
 STAGES = {
     stage.name: stage
     for stage in (
-        *map(_make, ("lint", "sanity", "unit", "browser", "telemetry")),
+        *map(_make, ("lint", "lint-scenarios", "sanity", "unit", "browser", "telemetry")),
         *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger", "routers")),
         _make("test-quality"),
         _make("stranger-fleet"),
@@ -102,7 +102,7 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
     "lab": (LAB,),
     "docs-test": (DOCS,),
     "night": (
-        ("doubles",),
+        ("doubles", "lint-scenarios"),
         ("property",),
         (*DOCS, "molecule-night", "packaging"),
         ("killed",),
