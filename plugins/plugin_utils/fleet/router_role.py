@@ -16,8 +16,10 @@ from ...module_utils.router.haproxy import DEADLINES, LATE
 from ..documents import from_document, knowledge, to_document
 from ..evidence.types import Evidence
 from ..findings import Finding
+from ..host import resources
 from ..host.facts import default_interface, package_manager, version
 from ..host.types import ConcernPlan
+from ..numbers import format_cpulist, parse_cpulist
 from ..render import haproxy
 from ..render.haproxy import (
     AUTHORITY,
@@ -94,7 +96,7 @@ def decide(
         [router for peer in peers if (router := _before(peer))],
     )
     total = _memory(evidence)
-    router = _within(router, total)
+    router = _beside(_within(router, total), evidence, plans)
     verifies = any(server.tls for pool in router.pools for server in pool.servers)
     verifier = [RenderedFile(AUTHORITY, _OPEN, authority())] if verifies else []
     return RouterRolePlan(
@@ -105,6 +107,7 @@ def decide(
             _haproxy(
                 options, [*render_router_host(router, python), *verifier], router, engine_keys
             ),
+            *_kernel(evidence, "present"),
             _timer(present=True),
             _keepalived(options, evidence, python),
         ),
@@ -138,6 +141,31 @@ def _within(router: Router, total: int | None) -> Router:
     several = min(max(least, 1 << fit.bit_length() >> 1), per_source(router.settings))
     limits = replace(limits, connections_per_source=several)
     return replace(router, settings=replace(router.settings, limits=limits))
+
+
+def _beside(router: Router, evidence: Evidence, plans: Sequence[PlannedHost]) -> Router:
+    """Return the router on those CPUs of its host that no replica has, where it serves, too."""
+    own = [one.plan for one in plans if one.host == evidence.host]
+    taken = {cpu for plan in own for one in plan.replicas for cpu in parse_cpulist(one.cpus or "")}
+    online = parse_cpulist(evidence.files.get("/sys/devices/system/cpu/online", ""))
+    left = sorted(set(online) - taken)
+    if not taken or not left:
+        return router
+    most = min(len(left), knowledge("router_unit.yml")["threads"]["most"])
+    settings = router.settings
+    threads = settings.threads or most
+    return replace(router, settings=replace(settings, threads=threads, cpus=format_cpulist(left)))
+
+
+def _kernel(evidence: Evidence, state: str) -> Iterable[Resource]:
+    """Let as many connections wait to be accepted as come when another router's clients do."""
+    facts = knowledge("router_unit.yml")["kernel"]
+    least = {path: value for path, value in facts["least"].items() if path in evidence.files}
+    file, values = resources.at_least(facts["file"], least, evidence, state)
+    return (
+        *resources.files((file,), keep_original=True),
+        resources.live("router", values, state),
+    )
 
 
 def _memory_findings(router: Router, total: int | None) -> Iterator[Finding]:
@@ -273,6 +301,7 @@ def _keepalived(options: Mapping[str, Any], evidence: Evidence, python: str) -> 
 
 def _absent(options: Mapping[str, Any], evidence: Evidence) -> Iterable[Resource]:
     yield _timer(present=False)
+    yield from _kernel(evidence, "absent")
     yield _keepalived({**options, "router_virtual_addresses": []}, evidence, "")
     names = (
         *("concurrency.map", "engines.map", "keys.map", "paths.lst"),

@@ -15,7 +15,8 @@ from typing import Any
 
 from ...module_utils.resources.converge import items, name_of
 from ..documents import to_document
-from .types import HostFile, LiveSetting
+from ..evidence.types import Evidence
+from .types import MANAGED, HostFile, LiveSetting
 
 Resource = Mapping[str, Any]
 
@@ -38,6 +39,25 @@ def live(role: str, settings: Iterable[LiveSetting], state: str) -> Resource:
         "remember": f"/var/lib/apiary/{role}.json",
         "state": state,
     }
+
+
+def at_least(
+    path: str, least: Mapping[str, int], evidence: Evidence, state: str
+) -> tuple[HostFile, tuple[LiveSetting, ...]]:
+    """Return the sysctl file ``path`` and the live values that raise limits; higher ones stay.
+
+    ``least`` has the smallest value by the limit's file below /proc/sys.
+    """
+    if state == "absent":
+        return HostFile(path, None), ()
+    lines, live = [], []
+    for name, value in least.items():
+        found = evidence.files.get(name, "").strip()
+        if found.isdigit() and int(found) > value:
+            continue
+        lines.append(f"{name.removeprefix('/proc/sys/').replace('/', '.')} = {value}\n")
+        live.append(LiveSetting(name, str(value)))
+    return HostFile(path, MANAGED + "".join(lines)), tuple(live)
 
 
 def with_overrides(

@@ -192,6 +192,7 @@ class RouterSettings:
     are more paths that clients may reach. ``active_routers`` share the replicas' concurrency.
     ``allow_removed`` lets most replicas of a deployment go at once. ``name_replica`` tells clients
     which replica answered (`X-Apiary-Replica`). ``version`` is of the HAProxy that is installed.
+    ``cpus`` is a cpulist, None for all.
     """
 
     listen: tuple[str, ...] = ("*",)
@@ -213,6 +214,7 @@ class RouterSettings:
     name_replica: bool = False
     connections: int = 20000
     threads: int | None = None
+    cpus: str | None = None
     log: str = "/dev/log"
     version: str = "2.6"
     tracing: RouterTracing | None = None

@@ -6,6 +6,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.filter.router_engine_keys import (
@@ -246,3 +247,49 @@ def test_buffers_that_cost_twice_the_time_are_a_warning():
     for size, expected in ((33_488_896, []), (33_488_897, ["ROUTER-BODY-LARGE"])):
         _several, reported = limit_and_findings(503, router_limits={"body_bytes": size})
         assert [one.code for one in reported] == expected
+
+
+ONLINE, SOMAXCONN = "/sys/devices/system/cpu/online", "/proc/sys/net/core/somaxconn"
+
+
+@pytest.mark.parametrize(
+    ("name", "threads", "expected"),
+    [
+        ("gpu-001", None, ["nbthread 4", "cpu-map all 0 32 64 96"]),
+        ("gpu-001", 2, ["nbthread 2", "cpu-map all 0 32 64 96"]),
+        # Nothing of another host's replicas is here.
+        ("router-001", None, []),
+    ],
+)
+def test_beside_replicas_a_router_has_the_cpus_that_they_leave(name, threads, expected):
+    plan = demo_plan()
+    cpus = ("1-31,65-95", "33-63,97-127")
+    replicas = [replace(one, cpus=own) for one, own in zip(plan.replicas, cpus, strict=True)]
+    plans = [PlannedHost("gpu-001", "10.0.0.1", replace(plan, replicas=tuple(replicas)))]
+    host = replace(evidence(**{ONLINE: "0-127\n"}), host=name)
+    text = haproxy(role(host, plans, router_threads=threads))["/etc/haproxy/haproxy.cfg"]["content"]
+    lines = [line.strip() for line in text.splitlines()]
+    assert [line for line in lines if line.startswith(("nbthread", "cpu-map"))] == expected
+
+
+def test_replicas_that_take_every_cpu_leave_a_router_all():
+    plan = demo_plan()
+    replicas = [replace(one, cpus="0-127") for one in plan.replicas]
+    plans = [PlannedHost("gpu-001", "10.0.0.1", replace(plan, replicas=tuple(replicas)))]
+    host = replace(evidence(**{ONLINE: "0-127\n"}), host="gpu-001")
+    assert "cpu-map" not in haproxy(role(host, plans))["/etc/haproxy/haproxy.cfg"]["content"]
+
+
+@pytest.mark.parametrize(
+    ("found", "lines"),
+    [("4096\n", ["net.core.somaxconn = 65535"]), ("131072\n", []), (None, [])],
+)
+def test_more_connections_may_wait_to_be_accepted_and_a_higher_limit_stays(found, lines):
+    host = evidence(**({SOMAXCONN: found} if found else {}))
+    made = by_name(role(host))
+    content = made["file /etc/sysctl.d/90-apiary-router.conf"]["content"]
+    assert content.splitlines()[1:] == lines
+    values = made["live /var/lib/apiary/router.json"]["settings"]
+    assert values == [{"path": SOMAXCONN, "value": "65535"}] * len(lines)
+    gone = by_name(role(host, router_state="absent"))
+    assert gone["file /etc/sysctl.d/90-apiary-router.conf"].get("content") is None

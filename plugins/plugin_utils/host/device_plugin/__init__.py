@@ -19,7 +19,7 @@ from ...topology.host import from_evidence
 from ...topology.types import Topology
 from .. import resources
 from ..facts import unknown
-from ..types import MANAGED, HostFile, Kept, LiveSetting, Skipped
+from ..types import MANAGED, HostFile, Kept, Skipped
 from . import kubelet
 from .kubelet import manager_settings
 from .node import (
@@ -86,7 +86,8 @@ def decide(settings: Settings, evidence: Evidence) -> DevicePluginPlan:
         gone = [states[name] for name in ("cpu", "memory") if states[name] in evidence.files]
         # First: while settings differ, the next run knows that they go.
         files = [*(HostFile(path, None) for path in gone), *files]
-    sysctl, live = _inotify(settings, evidence)
+    least = knowledge("host/kubernetes.yml")["inotify"]["least"]
+    sysctl, live = resources.at_least(SYSCTL, least, evidence, settings.state)
     objects = manifests(settings, naming(settings, host))
     stopped = restart and not has_errors(findings)
     return DevicePluginPlan(
@@ -303,17 +304,3 @@ def _undrained(settings: Settings, node: Node, evidence: Evidence) -> Iterator[F
         f"its kubelet must restart with other settings, and {what}",
         drain=drain,
     )
-
-
-def _inotify(settings: Settings, evidence: Evidence) -> tuple[HostFile, tuple[LiveSetting, ...]]:
-    """Return the file and the live values that raise inotify's limits; higher ones stay."""
-    if settings.state == "absent":
-        return HostFile(SYSCTL, None), ()
-    lines, live = [], []
-    for path, least in knowledge("host/kubernetes.yml")["inotify"]["least"].items():
-        found = evidence.files.get(path, "").strip()
-        if found.isdigit() and int(found) > least:
-            continue
-        lines.append(f"{path.removeprefix('/proc/sys/').replace('/', '.')} = {least}")
-        live.append(LiveSetting(path, str(least)))
-    return HostFile(SYSCTL, MANAGED + "".join(f"{line}\n" for line in lines)), tuple(live)
