@@ -76,9 +76,14 @@ class Replica(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class Server(http.server.ThreadingHTTPServer):
+    # All that ask at once, on a machine that is too busy to accept them.
+    request_queue_size = 128
+
+
 @pytest.fixture
 def replica():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Replica)
+    server = Server(("127.0.0.1", 0), Replica)
     server.daemon_threads = True
     server.shift, server.hostile, server.longest = 0.0, None, 0
     server.url = f"http://127.0.0.1:{server.server_port}"
