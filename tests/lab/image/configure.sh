@@ -27,6 +27,11 @@ systemctl --quiet enable ssh.service
 # Installed, and nothing else done: serving is the role's to begin.
 systemctl --quiet disable haproxy.service keepalived.service
 
+# Docker mounts it, and a shutdown would take it away first: that sudo then does not know its host is to
+# Ansible's reboot, which reads its words, another boot.
+mkdir /etc/systemd/system/etc-hosts.mount.d
+printf '[Unit]\nDefaultDependencies=no\n' > /etc/systemd/system/etc-hosts.mount.d/lab.conf
+
 # What a container cannot do, and what would only cost the machine time.
 systemctl --quiet mask \
   systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket \
