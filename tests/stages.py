@@ -97,7 +97,8 @@ STAGES = {
 LAB = ("molecule", "loss", "tutorial", "faults")
 DOCS = ("day-2", "day-1", "measured", "pages")
 SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "check": (("sanity", "lint"), ("unit",), ("bench",), (*LAB, "browser", "telemetry")),
+    # What has one process alone is beside what has more, so that no core waits for it.
+    "check": (("unit", "lint"), ("bench",), (*LAB, "sanity", "browser", "telemetry")),
     "test": (("unit",), ("bench",), (*LAB, "browser", "telemetry")),
     "lab": (LAB,),
     "docs-test": (DOCS,),
