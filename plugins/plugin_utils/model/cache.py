@@ -235,7 +235,7 @@ def _packed(architecture: Architecture, layout: Layout, length: int, tokens: int
         if layers := math.ceil(cache["layers"] / stages):
             table = tables.setdefault((cache["tokens"], cache["window"]), [])
             table.append((layers, cache["bytes"]))
-    split = {key: own for key, own in tables.items() if len({number for number, _ in own}) == 1}
+    split = {key: own for key, own in tables.items() if len({number for number, _size in own}) == 1}
     least = max((own[0][0] for own in split.values() if len(own) > 1), default=0)
     if not least:
         return None

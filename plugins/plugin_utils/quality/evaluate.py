@@ -331,4 +331,9 @@ def _object(text: str) -> Mapping[str, Any]:
 
 def _fits(text: str, properties: Mapping[str, str]) -> bool:
     data = _object(text)
-    return all(type(data.get(name)) is _KINDS[kind] for name, kind in properties.items())
+    # JSON's true is a number to Python.
+    values = [(data.get(name), kind) for name, kind in properties.items()]
+    return all(
+        isinstance(value, _KINDS[kind]) and isinstance(value, bool) == (kind == "boolean")
+        for value, kind in values
+    )
