@@ -18,14 +18,14 @@ from ansible.errors import AnsibleActionFail
 
 from ..plugin_utils.adapters import Deciding, gathered, module_result, warn
 from ..plugin_utils.documents import from_document, knowledge, to_document
-from ..plugin_utils.files import read_text, utc_now, write_text
+from ..plugin_utils.files import read_text, utc_now
 from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors, stop_on_errors
 from ..plugin_utils.fleet.saved import host_directory, was_decided
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.check import plan_of
 from ..plugin_utils.plan.types import Plan
-from ..plugin_utils.quality.battery import battery, request_of
+from ..plugin_utils.quality.battery import battery, identity, read_reference, request_of
 from ..plugin_utils.quality.evaluate import facts_of, judged
 from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
@@ -117,18 +117,12 @@ class ActionModule(Deciding):
         }
 
     def _quality(self, host: str, arguments: dict, _variables: dict) -> dict:
-        """Return what is to be known of replicas' answers; fail where they are worse.
-
-        The first answers of all become the reference that `quality` names.
-        """
-        path = Path(arguments["quality"])
-        text = read_text(str(path)) if path.exists() else None
+        """Return what is to be known of replicas' answers; fail where they are worse."""
+        name = arguments["quality"]
+        reference = read_reference(read_text(name), name)
         plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
-        first, findings = judged(host, plans, arguments["results"], text, str(path), utc_now())
-        shown = _allowed(findings)
-        if text is None and first:
-            write_text(path, first)
-        return {"findings": shown, "smoke": _smoke(arguments)}
+        findings = judged(host, plans, arguments["results"], reference, utc_now())
+        return {"findings": _allowed(findings), "smoke": _smoke(arguments)}
 
     def _room(self, host: str, arguments: dict, _variables: dict) -> dict:
         """Return what a router says against taking hosts out; fail where that is an error."""
@@ -296,8 +290,12 @@ class ActionModule(Deciding):
 def _smoke(arguments: dict, plan: dict | None = None) -> dict:
     """Return what module replica_smoke asks, with a battery where there is a quality gate."""
     smoke = to_document(knowledge("rollout.yml")["smoke"])
-    if not arguments.get("quality"):
+    name = arguments.get("quality")
+    if not name:
         return smoke
+    # Before anything is drained: one that says nothing would be found out too late.
+    if read_reference(read_text(name), name).battery != identity():
+        raise error("QUALITY-BATTERY", name, "is of the questions of another release of Apiary")
     tools = bool(plan) and facts_of(plan_of(plan, "plan"))["tools"]
     return {**smoke, "battery": request_of("", battery(tools))}
 

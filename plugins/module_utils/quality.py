@@ -18,7 +18,7 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 MOST_BODY, MOST_TEXT, MOST_TOKENS, MOST_NAME = 1 << 24, 2000, 4096, 200
 # What an engine says of a token that cannot be is about -10,000.
@@ -58,7 +58,7 @@ class Asker:
     """Sends requests to one replica, and knows what model it serves."""
 
     def __init__(self, request: dict[str, Any], key: str) -> None:
-        self._request, self._url = request, urlsplit(request["url"])
+        self._request, self._url = request, _parsed(request["url"])
         self._headers = {"Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -93,7 +93,8 @@ class Asker:
 
     def _ask(self, path: str, body: Any, seconds: float) -> dict[str, Any]:
         """Return the document that a request brings; what is none is empty."""
-        until, connection = time.monotonic() + seconds, self._connection(seconds)
+        until = time.monotonic() + seconds
+        connection = self._connection(seconds)
         try:
             method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
             path = self._url.path.rstrip("/").removesuffix("/v1") + path
@@ -116,12 +117,7 @@ class Asker:
         return document if isinstance(document, dict) else {}
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
-        try:
-            host, port = self._url.hostname, self._url.port
-        except ValueError:
-            host = None
-        if not host or self._url.scheme not in ("http", "https"):
-            raise QualityError("is no URL as http://HOST:PORT")
+        host, port = self._url.hostname or "", self._url.port
         if self._url.scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=seconds)
         try:
@@ -154,6 +150,20 @@ class Asker:
                 raise QualityError("the engine has no /tokenize, which long prompts are made by")
             self._cache[text] = ids
         return self._cache[text]
+
+
+def _parsed(text: str) -> SplitResult:
+    """Return a URL whose host and port can be asked."""
+    try:
+        url = urlsplit(text)
+        # The port raises where it is none.
+        sound = url.scheme in ("http", "https") and url.hostname and url.port != 0
+        sound = sound and not set(url.netloc) & set(" \t\r\n@")
+    except ValueError:
+        sound = False
+    if not sound:
+        raise QualityError("is no URL as http://HOST:PORT")
+    return url
 
 
 def _whole(text: str) -> int:

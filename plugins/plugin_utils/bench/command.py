@@ -92,7 +92,11 @@ def builtin_argv(
         "timeout_seconds": facts["timeout_seconds"],
         "session_header": session_header or facts["session_header"],
     }
-    return (*_BUILTIN, json.dumps(request, sort_keys=True), f"{result_dir}/{filename}")
+    return (
+        *_BUILTIN,
+        json.dumps(request, sort_keys=True, separators=(",", ":")),
+        f"{result_dir}/{filename}",
+    )
 
 
 def refusal(load: Load, version: str) -> str | None:

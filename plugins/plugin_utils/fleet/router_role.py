@@ -160,7 +160,10 @@ def _beside(router: Router, evidence: Evidence, plans: Sequence[PlannedHost]) ->
 def _kernel(evidence: Evidence, state: str) -> Iterable[Resource]:
     """Let as many connections wait to be accepted as come when another router's clients do."""
     facts = knowledge("router_unit.yml")["kernel"]
-    least = {path: value for path, value in facts["least"].items() if path in evidence.files}
+    mounts = evidence.files.get("/proc/mounts", "")
+    fixed = re.search(r"^\S+ /proc/sys \S+ ro\b", mounts, re.MULTILINE)  # by a container's engine
+    known = {path: value for path, value in facts["least"].items() if path in evidence.files}
+    least = {} if fixed else known
     file, values = resources.at_least(facts["file"], least, evidence, state)
     return (
         *resources.files((file,), keep_original=True),

@@ -14,14 +14,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
-from ..documents import dumps, knowledge
-from ..findings import Finding, error, has_errors
+from ..documents import knowledge
+from ..findings import Finding, error
 from ..plan.types import Plan
 from .battery import (
     Answer,
@@ -33,7 +34,6 @@ from .battery import (
     battery,
     identity,
     quality_of,
-    read_reference,
 )
 
 _SCORED = ("questions", "chat", "long", "schema", "tools", "cache")
@@ -106,6 +106,8 @@ def evaluate(
         if None not in (a, b) and a != b:
             message = f"the reference is of {name} {a}, the replica of {b}"
             raise error("QUALITY-BATTERY", replica, message)
+    if all(reference.answers.get(item.id, _NONE).problem for item in items):
+        raise error("QUALITY-REFERENCE", replica, "the reference has no answer to compare with")
     pairs = ((name, getattr(reference, name), getattr(now, name)) for name in _CONDITIONS)
     differs = tuple(f"{n}: {a} against {b}" for n, a, b in pairs if None not in (a, b) and a != b)
     if reference.max_model_len != now.max_model_len:
@@ -127,20 +129,17 @@ def judged(
     host: str,
     plans: Sequence[Plan],
     results: Iterable[Mapping[str, Any]],
-    reference: str | None,
-    name: str,
+    known: Quality,
     date: str,
-) -> tuple[str | None, tuple[Finding, ...]]:
-    """Return the first replica's answers as a document, None with errors, and all findings.
+) -> tuple[Finding, ...]:
+    """Return what there is to say of replicas' answers; only those of its model have a reference.
 
-    ``results`` are those of module replica_smoke, ``reference`` the text of the file ``name``.
-    Raises QUALITY-REFERENCE, QUALITY-BATTERY or QUALITY-NOT-ASKED.
+    ``results`` are those of module replica_smoke. Raises QUALITY-BATTERY or QUALITY-NOT-ASKED.
     """
-    known = None if reference is None else read_reference(reference, name)
     asked: dict[str, Quality] = {}
     findings: list[Finding] = []
     for result in results:
-        if not result.get("quality"):
+        if result.get("skipped"):
             continue
         unit = str(result.get("unit", ""))
         plan = next((p for p in plans if unit in [one.unit for one in p.replicas]), None)
@@ -157,10 +156,9 @@ def judged(
             message = f"the host reports no answers: {failure!r:.200}"
             raise error("QUALITY-NOT-ASKED", replica, message) from None
         asked[replica] = answers
-        findings += evaluate(replica, items, answers, known).findings
-    findings += strangers(asked, battery())
-    first = next(iter(asked.values()), None)
-    return (dumps(first) if first and not has_errors(findings) else None), tuple(findings)
+        reference = known if known.model == answers.model else None
+        findings += evaluate(replica, items, answers, reference).findings
+    return (*findings, *strangers(asked, battery()))
 
 
 def text_of(probe: Probe) -> str:
@@ -181,10 +179,12 @@ def strangers(qualities: Mapping[str, Quality], items: Sequence[Item]) -> tuple[
     """
     facts = knowledge("quality/battery.yml")
     apart: dict[str, set[str]] = {name: set() for name in qualities}
+    siblings: Counter[str] = Counter()
     for name, other in permutations(qualities, 2):
         a, b = qualities[name], qualities[other]
         if (a.model, a.recipe) != (b.model, b.recipe):
             continue
+        siblings[name] += 1
         probes = _probes(items, b, a, facts, False)
         if any(probe.verdict == "worse" for probe in probes):
             apart[name].add(other)
@@ -192,7 +192,7 @@ def strangers(qualities: Mapping[str, Quality], items: Sequence[Item]) -> tuple[
     return tuple(
         Finding("QUALITY-SIBLING", name, f"answers differ from those of {', '.join(sorted(those))}")
         for name, those in apart.items()
-        if 2 * len(those) >= len(qualities)
+        if 2 * len(those) > siblings[name]
     )
 
 

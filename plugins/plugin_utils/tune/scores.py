@@ -39,8 +39,9 @@ def outcome_of(bench: Bench, path: str | None = None, seconds: float = 0.0) -> O
         score, most, summary = _found(bench, hosts)
     else:
         score, most, summary = _fixed(valid, hosts)
-    kept = [one.best / hosts for one in bench.searches if one.best and one.by == "concurrency"]
-    within = min(kept, default=None)
+    # Where a search found none that keeps the SLO, no limit keeps it.
+    kept = [(one.best or 0) / hosts for one in bench.searches if one.by == "concurrency"]
+    within = min(kept, default=0) or None
     return Outcome("measured", score, most, summary, path=path, seconds=seconds, within=within)
 
 

@@ -65,17 +65,18 @@ def routers_limits(state: Tune) -> dict[str, Any]:
     first = [limit.seconds for limit in requested.slo if limit.metric == "ttft"]
     serving = (made and made.candidate) or (state.current.id if state.current else "")
     found = [
-        one.outcome.within
+        one.outcome.within or 0.0
         for kind in ("final", "confirm")
         for one in (scores.measured(state, kind, serving) if made else ())
-        if one.outcome and one.outcome.within
+        if one.outcome
     ]
-    if not found:
+    # One that kept the SLO at no level leaves nothing to hold others to.
+    if not min(found, default=0.0):
         return {}
     changes = state.candidate(serving).changes
     replicas = len(candidates.world_of(state).plan(changes).replicas)
     limits: dict[str, Any] = {"within_slo": max(1, int(min(found) / replicas))}
-    limits |= {"ttft_seconds": min(first)} if first else {}
+    limits |= {"ttft_seconds": max(first)} if first else {}
     name = requested.deployment.name
     return {"router_queueing": {field: {name: value} for field, value in limits.items()}}
 

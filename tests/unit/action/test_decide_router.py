@@ -216,8 +216,10 @@ def test_resources_are_added_and_omitted(decide, artifacts):
     told, _said = decide(
         router_extra_resources=[extra], router_omit=["configuration keepalived.service"]
     )
-    named = [item.get("service") or item.get("name") or item["path"] for item in told["resources"]]
-    assert named == ["haproxy.service", "apiary-router.timer", "/etc/motd"]
+    fields = ("service", "name", "path", "kind")
+    named = [next(item[one] for one in fields if item.get(one)) for item in told["resources"]]
+    kernel = ["/etc/sysctl.d/90-apiary-router.conf", "live"]
+    assert named == ["haproxy.service", *kernel, "apiary-router.timer", "/etc/motd"]
 
 
 def test_a_new_router_gets_its_programs_first(decide, artifacts):

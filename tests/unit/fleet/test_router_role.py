@@ -280,6 +280,11 @@ def test_replicas_that_take_every_cpu_leave_a_router_all():
     assert "cpu-map" not in haproxy(role(host, plans))["/etc/haproxy/haproxy.cfg"]["content"]
 
 
+def test_in_a_container_that_may_not_the_kernel_stays():
+    host = evidence(**{SOMAXCONN: "4096", "/proc/mounts": "proc /proc/sys proc ro,nosuid 0 0\n"})
+    assert by_name(role(host))["live /var/lib/apiary/router.json"]["settings"] == []
+
+
 @pytest.mark.parametrize(
     ("found", "lines"),
     [("4096\n", ["net.core.somaxconn = 65535"]), ("131072\n", []), (None, [])],

@@ -23,7 +23,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery im
     read_reference,
     request_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.evaluate import judged
+from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.evaluate import (
+    judged,
+    quality,
+    strangers,
+)
 
 from apiary.app.cli import main
 
@@ -108,7 +112,10 @@ def test_time_that_runs_out_is_told(replica):
     assert {one["problem"] for one in measured["answers"].values()} >= {"no time was left to ask"}
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "gpu-001:8000", "http://x:y", "ftp://x"])
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:1", "gpu-001:8000", "http://x:y", "ftp://x", "http://a b:80", "http://[::1"],
+)
 def test_nobody_there_is_a_refusal(url):
     with pytest.raises(QualityError, match=r"no answer|no URL"):
         measure(request_of(url, ITEMS))
@@ -130,34 +137,58 @@ def judge(replica):
         for unit, shift in zip(units, shifts, strict=False):
             replica.shift = shift
             results.append({"unit": unit, "quality": measure(request_of(replica.url, ITEMS))})
-        return judged("gpu-001", [plan], results, reference, "reference.json", DATE)
+        return judged("gpu-001", [plan], results, reference, DATE)
 
     return run
 
 
-def test_the_first_answers_become_the_reference_of_the_next(judge):
-    first, findings = judge(None, 0.0)
-    assert [one.code for one in findings] == ["QUALITY-FIRST-RUN"]
-    assert read_reference(first, "f").recipe
-    again, findings = judge(first, 0.0)
-    assert again
-    assert findings == ()
-    none, findings = judge(first, 0.1)
-    assert none is None
+@pytest.fixture
+def reference(replica):
+    return quality(ITEMS, measure(request_of(replica.url, ITEMS)), DATE)
+
+
+def test_answers_are_held_against_the_reference_of_their_model(judge, reference):
+    assert judge(reference, 0.0) == ()
+    findings = judge(reference, 0.1)
     assert [one.code for one in findings] == ["QUALITY-WORSE"]
     # The GPUs are named: one of them may be what is wrong.
     assert "0000:" in findings[0].subject
+    other = judge(replace(reference, model="other"), 0.1)
+    assert [one.code for one in other] == ["QUALITY-FIRST-RUN"]
 
 
-def test_a_replica_unlike_its_sibling_is_told_without_a_reference(judge):
-    _first, findings = judge(None, 0.0, 0.1)
+def test_a_replica_unlike_its_sibling_is_told_without_a_reference(judge, reference):
+    findings = judge(replace(reference, model="other"), 0.0, 0.1)
     assert {one.code for one in findings} == {"QUALITY-FIRST-RUN", "QUALITY-SIBLING"}
 
 
-def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, tmp_path):
+def test_replicas_of_another_model_make_siblings_no_more_alike(reference):
+    apart = {
+        key: replace(one, logprobs=tuple(x - 1 for x in one.logprobs))
+        for key, one in reference.answers.items()
+    }
+    asked = {"a": reference, "b": replace(reference, answers=apart)}
+    asked |= {name: replace(reference, model=name) for name in ("m2", "m3", "m4")}
+    assert {one.subject for one in strangers(asked, ITEMS)} == {"a", "b"}
+
+
+def test_a_reference_without_answers_is_refused(judge, reference):
+    with pytest.raises(ApiaryError, match="QUALITY-REFERENCE"):
+        judge(replace(reference, answers={}), 0.0)
+
+
+def test_a_result_without_answers_passes_no_gate(reference):
+    plan = plan_of(json.loads(PLAN.read_text(encoding="utf-8")), "plan")
+    result = {"unit": plan.replicas[0].unit, "quality": None}
+    with pytest.raises(ApiaryError, match="QUALITY-NOT-ASKED"):
+        judged("gpu-001", [plan], [result], reference, DATE)
+    assert judged("gpu-001", [plan], [{"skipped": True}], reference, DATE) == ()
+
+
+def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference, tmp_path):
     """From the module on the host to the action on the controller."""
     plan = json.loads(PLAN.read_text(encoding="utf-8"))
-    unit, path = plan["replicas"][0]["unit"], tmp_path / "quality" / "x.json"
+    unit, path = plan["replicas"][0]["unit"], tmp_path / "x.json"
     action = rollout.ActionModule.__new__(rollout.ActionModule)
     arguments = {"quality": str(path), "plans": [plan]}
 
@@ -168,7 +199,13 @@ def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, tmp_path):
         results = [{"unit": unit, "quality": replica_smoke.asked(place, asked)}]
         return action._quality("gpu-001", {**arguments, "results": results}, {})["findings"]
 
-    assert [one["code"] for one in judge(0.0)] == ["QUALITY-FIRST-RUN"]
+    # Before anything is drained.
+    with pytest.raises(ApiaryError, match="FILE-UNREADABLE"):
+        rollout._smoke(arguments)
+    path.write_text(dumps(replace(reference, battery="older")), encoding="utf-8")
+    with pytest.raises(ApiaryError, match="QUALITY-BATTERY"):
+        rollout._smoke(arguments)
+    path.write_text(dumps(reference), encoding="utf-8")
     assert judge(0.0) == []
     with pytest.raises(ApiaryError, match="QUALITY-WORSE"):
         judge(0.1)
@@ -181,12 +218,12 @@ def test_a_replica_that_cannot_be_asked_is_told():
         replica_smoke.asked(place, request_of("", ITEMS))
 
 
-@pytest.mark.parametrize("quality", [{"x": 1}, [1], {"answers": 3, "model": "m"}, "text"])
-def test_what_a_host_reports_is_checked(judge, quality):
+@pytest.mark.parametrize("told", [{"x": 1}, [1], {"answers": 3, "model": "m"}, "text"])
+def test_what_a_host_reports_is_checked(reference, told):
     plan = plan_of(json.loads(PLAN.read_text(encoding="utf-8")), "plan")
-    results = [{"unit": plan.replicas[0].unit, "quality": quality}]
+    results = [{"unit": plan.replicas[0].unit, "quality": told}]
     with pytest.raises(ApiaryError, match=r"QUALITY-NOT-ASKED|DOC-"):
-        judged("gpu-001", [plan], results, None, "f", DATE)
+        judged("gpu-001", [plan], results, reference, DATE)
 
 
 def test_the_command_keeps_a_reference_and_holds_answers_against_it(replica, tmp_path, capsys):
