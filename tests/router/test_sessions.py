@@ -115,6 +115,8 @@ SESSIONS = {
     "session_id": [
         chat(USER, session_id="s-1"),
         chat(SYSTEM, *LATER, session_id="s-1"),
+        # Behind many names that end alike.
+        (CHAT, {f"{n}_id": "s-2" for n in range(40)} | {"session_id": "s-1"}, {}),
         (RESPONSES, {"input": "x", "session_id": "s-1", "prompt_cache_key": "other"}, {}),
         (CHAT, {"messages": [USER]}, {"X-Claude-Code-Session-Id": "s-1"}),
         (CHAT, {"messages": [USER]}, {"Cookie": "session=s-1"}),

@@ -364,12 +364,29 @@ local FIELDS = { "prompt_cache_key", }
 local STEPS = 8192
 local LONGEST = 512
 
+-- Where the next place is at which a field's mark stands, or nil. A search looks for its needle's
+-- first byte: quotes are frequent in code, so it begins at a byte that is rare, "_" or "v".
+local function marked(text, mark, at)
+    local needle = string.match(mark, "[_v].*") or mark
+    local after = at
+    for _ = 1, 16 do
+        local _, last = string.find(text, needle, after, true)
+        if last == nil or (last - #mark >= at - 1 and string.sub(text, last - #mark + 1, last) == mark) then
+            return last
+        end
+        after = last + 1
+    end
+    -- Other names end alike, and often.
+    local _, last = string.find(text, mark, at, true)
+    return last
+end
+
 -- The first value of a field in the text. Within a string its quotes would be escaped; that of a
 -- tool's input is as good, for it stays the first in every later turn.
 local function named(text, field)
     local mark, at = '"' .. field .. '"', 1
     for _ = 1, 4 do
-        local _, last = string.find(text, mark, at, true)
+        local last = marked(text, mark, at)
         local first = last and string.match(text, "^%s*:%s*()", last + 1)
         if first == nil then
             return ""
