@@ -1,5 +1,3 @@
-# Copyright (c) 2026, The Apiary authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """An HTTP/1.1 response as its bytes come, with the times of its tokens where it is a stream.

@@ -1,5 +1,3 @@
-# Copyright (c) 2026, The Apiary authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """What routers answered to a drain, an undrain or a question: loop results of router_servers."""
