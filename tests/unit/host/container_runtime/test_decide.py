@@ -63,7 +63,7 @@ def test_the_boot_service(gpus, golden):
 
 def test_the_program_that_is_installed_is_a_program(gpus):
     program = next(one for one in decide(Settings(), host(gpus)).files if one.path == PROGRAM)
-    assert program.content.startswith("#!/usr/bin/env python3\n# Copyright")
+    assert program.content.startswith("#!/usr/bin/env python3\n# SPDX")
     assert program.mode == "0755"
     compile(program.content, PROGRAM, "exec")
 
