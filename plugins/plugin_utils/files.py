@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import yaml
@@ -63,10 +63,17 @@ def read_text(name: str, origin: str = "`ls -l` shows what is there") -> str:
 
     ``origin`` says what writes such a file.
     """
+    return "".join(read_lines(name, origin))
+
+
+def read_lines(name: str, origin: str = "`ls -l` shows what is there") -> Iterator[str]:
+    """Yield the lines of such a file, one of over 1 MiB in parts; for files of any size."""
     try:
-        if name == "-":
-            return sys.stdin.read()
-        return Path(name).read_text(encoding="utf-8", errors="replace")
+        with contextlib.ExitStack() as opened:
+            stream = sys.stdin
+            if name != "-":
+                stream = opened.enter_context(open(name, encoding="utf-8", errors="replace"))
+            yield from iter(lambda: stream.readline(2**20), "")
     except OSError as failure:
         raise error(
             "FILE-UNREADABLE", name, f"cannot be read: {failure.strerror or failure}", origin=origin

@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..documents import from_document, knowledge
-from ..files import read_text
+from ..files import read_lines
 from ..findings import error
 from .types import Workload
 
@@ -40,7 +41,7 @@ def workload(text: str) -> Workload:
     """
     text = text.strip()
     if text.startswith("trace:"):
-        return trace(text, read_text(text.removeprefix("trace:")).splitlines())
+        return trace(text, read_lines(text.removeprefix("trace:")))
     entry = _entries().get(text)
     if entry is not None:
         return _named(*entry)
@@ -92,7 +93,7 @@ def trace(name: str, lines: Iterable[str]) -> Workload:
     At most as many as a load takes. Raises BENCH-WORKLOAD for a log of several deployments.
     """
     facts = knowledge("bench/workloads.yml")["trace"]
-    rows = sorted(filter(None, (_row(line, facts) for line in lines)))[: facts["most"]]
+    rows = heapq.nsmallest(facts["most"], filter(None, (_row(line, facts) for line in lines)))
     if len(rows) < 2 or len({row[1] for row in rows}) > 1:
         what = "has requests of several deployments" if len(rows) > 1 else "has not two requests"
         raise error("BENCH-WORKLOAD", name, f"{what} that were answered, by a router's log")
