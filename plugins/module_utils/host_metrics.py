@@ -35,8 +35,14 @@ FIGURES = {
     "weights_bytes_per_gpu": "apiary_replica_weights_bytes",
     "kv_tokens": "apiary_replica_kv_tokens",
 }
+# What it records of the answers to its questions: metric and label of each part.
+QUESTIONS = {
+    "counts": ("apiary_replica_quality_questions_total", "result"),
+    "answers": ("apiary_replica_quality_answer", "question"),
+}
 UNITS = ("etc/systemd/system", "run/systemd/generator")
 _OCTAL = re.compile(r"\\([0-7]{3})")
+_WORD = re.compile(r"[a-z0-9-]{1,32}")
 _FUNCTION = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")
 
 
@@ -265,6 +271,20 @@ def system(settings: dict[str, Any], root: str) -> Iterator[tuple[str, dict[str,
         yield ("apiary_weights_mount_responsive", {"mount": mount}, int(answers))
 
 
+def answered(
+    record: dict[str, Any], whose: dict[str, str]
+) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield the results of the questions that a replica's supervisor sends it."""
+    recipe = record.get("recipe")
+    if not isinstance(recipe, str) or not _WORD.fullmatch(recipe):
+        return
+    for part, (name, label) in QUESTIONS.items():
+        values: Any = record.get(part)
+        for key, value in list(values.items())[:64] if isinstance(values, dict) else ():
+            if isinstance(value, int) and 0 <= value < 2**53 and _WORD.fullmatch(key):
+                yield (name, {**whose, "recipe": recipe, label: key}, int(value))
+
+
 def serving(
     settings: dict[str, Any], root: str, states: Callable[[list[str]], dict[str, dict[str, str]]]
 ) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -296,6 +316,7 @@ def serving(
                 value = numbers.get(figure)
                 if isinstance(value, int) and 0 <= value < 2**60:
                     yield (name, {**whose, "source": source}, int(value))
+        yield from answered(recorded(one["unit"], "quality.json", root), whose)
         state = reported.get(one["unit"])
         if state:
             now = state.get("ActiveState")

@@ -127,7 +127,8 @@ class Limits:
     """What the engine is sized for; tokens, sequences and a share of VRAM.
 
     Without ``start_timeout_seconds`` a start may take what the weights need (plan/replica.py);
-    an engine with requests that makes no token for ``hang_timeout_seconds`` is restarted.
+    an engine with requests that makes no token for ``hang_timeout_seconds`` is restarted. Each
+    replica is sent ``quality_questions_per_hour`` questions whose answers are known; 0 for none.
     """
 
     max_model_len: int | None = None
@@ -138,6 +139,7 @@ class Limits:
     start_timeout_seconds: int | None = None
     drain_timeout_seconds: int = 60
     hang_timeout_seconds: int | None = None
+    quality_questions_per_hour: int = 8
 
 
 @dataclass(frozen=True)
@@ -284,6 +286,9 @@ def _findings(deployment: Deployment) -> Iterator[Finding]:
             yield _bad(path, number, "a whole number of at least 1")
     if limits.drain_timeout_seconds < 0:
         yield _bad("limits.drain_timeout_seconds", limits.drain_timeout_seconds, "0 or more")
+    if not 0 <= limits.quality_questions_per_hour <= 3600:
+        count = limits.quality_questions_per_hour
+        yield _bad("limits.quality_questions_per_hour", count, "0 to 3600")
     if not 0 < limits.gpu_memory_utilization <= 1:
         share = limits.gpu_memory_utilization
         yield _bad("limits.gpu_memory_utilization", share, "a number above 0 and at most 1")

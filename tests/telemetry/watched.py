@@ -160,6 +160,11 @@ class Fleet:
         kept = root / f"etc/apiary/{plan.deployment.name}/plan.json"
         kept.parent.mkdir(parents=True)
         kept.write_text(dumps(plan))
+        for replica in plan.replicas:
+            record = root / "run/apiary" / replica.unit / "quality.json"
+            record.parent.mkdir(parents=True)
+            answers = {"counts": {"right": 40}, "answers": {"questions-0": 1}}
+            record.write_text(json.dumps({"recipe": replica.recipe, **answers}))
         (root / "proc/sys/kernel").mkdir(parents=True)
         (root / "proc/sys/kernel/numa_balancing").write_text("0\n")
         (root / "proc/cmdline").write_text("BOOT_IMAGE=/vmlinuz iommu=pt\n")

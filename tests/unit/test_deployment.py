@@ -42,6 +42,7 @@ def changed(path, value):
         ("limits.gpu_memory_utilization", float("nan")),
         ("limits.start_timeout_seconds", 0),
         ("limits.drain_timeout_seconds", -1),
+        ("limits.quality_questions_per_hour", -1),
         ("base_port", 80),
         ("base_port", 65535),
         ("name", "Bad Name"),
@@ -76,6 +77,7 @@ def test_the_user_of_a_deployment_is_short_valid_and_nobody_else_s():
     [
         ("limits.gpu_memory_utilization", 1.0),
         ("limits.drain_timeout_seconds", 0),
+        ("limits.quality_questions_per_hour", 0),
         ("base_port", 65534),
         ("listen_address", "fe80::1"),
         ("name", "q"),

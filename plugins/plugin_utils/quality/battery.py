@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -143,6 +144,18 @@ def battery(tools: bool = False) -> tuple[Item, ...]:
         texts = {name: long[name].format(door=door, number=secret) for name in long["texts"]}
         add("long", {"right": [secret], "long": {"share": share, "depth": depth, **texts}})
     return tuple(items)
+
+
+def right_pattern(right: tuple[str, ...]) -> str:
+    """Return a pattern of answers that begin rightly; what comes after was not requested."""
+    return f"(?:{'|'.join(map(re.escape, right))})(?!\\w)"
+
+
+def few_questions() -> list[dict[str, Any]]:
+    """Return what replicas are sent while they serve: id, body and the pattern of right answers."""
+    items = [item for item in battery() if item.group == "questions"]
+    items = items[:: knowledge("serving/life.yml")["questions"]["every"]]
+    return [{"id": i.id, "body": i.body, "right": right_pattern(i.right)} for i in items]
 
 
 @functools.cache

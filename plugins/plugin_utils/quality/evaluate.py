@@ -32,6 +32,7 @@ from .battery import (
     battery,
     identity,
     quality_of,
+    right_pattern,
 )
 
 _SCORED = ("questions", "chat", "long", "schema", "tools", "cache")
@@ -54,9 +55,7 @@ def is_right(item: Item, answer: Answer) -> bool:
     if item.group == "chat":
         words = re.findall(r"\w+", text.lower().replace(",", ""))
         return any(set(right.split()) <= set(words) for right in item.right)
-    # The very beginning: what comes after it was not asked.
-    said = text.lower().replace(",", "")
-    return any(re.match(rf"{re.escape(right)}(?!\w)", said) for right in item.right)
+    return bool(re.match(right_pattern(item.right), text.lower().replace(",", "")))
 
 
 def quality(

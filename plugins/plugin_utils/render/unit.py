@@ -26,6 +26,7 @@ from ..host.weight_cache.mounts import units_of
 from ..plan.ports import agent_port
 from ..plan.replica import start_timeout
 from ..plan.types import Plan, Replica
+from ..quality.battery import few_questions
 from .host.context import LaunchSpec
 
 SLICE = "apiary.slice"
@@ -85,6 +86,7 @@ def launch_spec(plan: Plan, replica: Replica, index: int) -> LaunchSpec:
         or knowledge("serving/life.yml")["watchdog"]["hang_seconds"],
         headless=headless,
         agent_port=None if headless else agent_port(replica),
+        quality_questions_per_hour=0 if headless else deployment.limits.quality_questions_per_hour,
     )
 
 
@@ -175,6 +177,7 @@ def program(module: str) -> str:
 def life_document() -> str:
     """Return what the supervisor knows of engines and limits, as it reads it on the host."""
     facts = {**knowledge("serving/life.yml"), "causes": knowledge("serving/causes.yml")}
+    facts["questions"] = {**facts["questions"], "entries": few_questions()}
     return json.dumps(facts, indent=1, sort_keys=True) + "\n"
 
 

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils import host_metrics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
+from support.each import each
 from support.telemetry.prometheus import program
 
 ROOT = Path(__file__).parents[3]
@@ -91,6 +92,8 @@ def test_every_metric_is_known_and_has_the_labels_that_knowledge_says(tmp_path):
     figures = {"weights_bytes_per_gpu": 5, "kv_tokens": 7, "attention_backend": ["a"]}
     text = json.dumps({"planned": figures, "actual": {**figures, "kv_tokens": 1e99}})
     (next((root / "run/apiary").iterdir()) / "figures.json").write_text(text)
+    answers = {"recipe": "3bc9", "counts": {"right": 3}, "answers": {"questions-9": 7}}
+    (next((root / "run/apiary").iterdir()) / "quality.json").write_text(json.dumps(answers))
     metrics = told(root, mounts={"/": "-.mount"})
     for name, samples in metrics.items():
         for labels in samples:
@@ -131,6 +134,21 @@ def test_only_what_a_supervisor_writes_is_a_cause(tmp_path, text):
         path.write_text(text)
     found = told(root).get("apiary_replica_died_timestamp_seconds", {})
     assert list(found.values()) == ([1764000000] if "message" in text else [])
+
+
+@each(
+    [
+        {"answers": {f"questions-{number}": number for number in range(2000)}},
+        {"counts": {"right": -1, "wrong": 2**60, 'a"b': 1, "more": [1]}},
+        {"counts": ["right"], "answers": 7},
+        {"recipe": 'r"', "counts": {"right": 1}},
+        {"recipe": None, "counts": {"right": 1}},
+    ]
+)
+def test_answers_that_a_supervisor_records_are_bounded(record):
+    whose = {"deployment": "d", "replica": "0"}
+    found = list(host_metrics.answered({"recipe": "r", **record}, whose))
+    assert len(found) == (64 if isinstance(record.get("answers"), dict) else 0)
 
 
 def test_gpus_are_named_by_bus_address_and_numbered_in_bus_order(healthy):

@@ -77,10 +77,11 @@ class Client:
         limits = self._life["answer"]
         return self.ask("GET", limits["health"], limits["connect_seconds"])
 
-    def complete(self, seconds: float) -> Answer:
-        """Ask for one token; a body that isn't a completion counts as no answer."""
+    def complete(self, seconds: float, **more: object) -> Answer:
+        """Request one token, or ``more``; a body that isn't a completion counts as no answer."""
         limits = self._life["answer"]
         body = {"model": self._model, "prompt": limits["prompt"], "max_tokens": 1, "temperature": 0}
+        body.update(more)
         answer = self.ask("POST", limits["path"], seconds, body)
         if answer.status == 200 and not _is_completion(answer.body):
             return Answer(0, f"no completion: {answer.body[:200]}")
@@ -171,15 +172,6 @@ class Prober(threading.Thread):
                 break
         while not self._over.wait(leader["poll_seconds"]):
             self._context.events.put(Event("leader", self._client.healthy()))
-
-
-def ask_alone(context: Context, client: Client, seconds: float) -> None:
-    """Ask for one token in the background; posts ``canary`` with the answer."""
-
-    def ask() -> None:
-        context.events.put(Event("canary", client.complete(seconds)))
-
-    threading.Thread(target=ask, name="canary", daemon=True).start()
 
 
 def wrong_answer(answer: Answer) -> ApiaryError:

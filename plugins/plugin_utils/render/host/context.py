@@ -135,7 +135,8 @@ class LaunchSpec:
     same host that shall have read the weights first. An engine that makes no token for
     ``hang_seconds`` while it has requests hangs. A ``headless`` one is a further host of a replica:
     its API is the first host's, at ``probe_address``. Times are in seconds.
-    At ``agent_port`` routers ask whether it takes requests; None where none can.
+    At ``agent_port`` routers ask whether it takes requests; None where none can. It is sent
+    ``quality_questions_per_hour`` questions whose answers are known.
     """
 
     SCHEMA: ClassVar[str] = "apiary.launch/v1"
@@ -159,6 +160,7 @@ class LaunchSpec:
     hang_seconds: int
     headless: bool = False
     agent_port: int | None = None
+    quality_questions_per_hour: int = 0
 
 
 def read_spec(path: str) -> LaunchSpec:

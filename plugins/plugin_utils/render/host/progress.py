@@ -96,14 +96,18 @@ def overdue(life: dict[str, Any], timeout: float, since: float, progress: float)
     return None
 
 
-def drains_itself(command: list[str], flag: str) -> bool:
-    """Say whether the engine finishes its requests after SIGTERM; ``flag`` says for how long."""
+def option(command: list[str], flag: str) -> str:
+    """Return the value that a command gives a flag; empty where it has none."""
     for place, word in enumerate(command):
         name, _equals, value = word.partition("=")
         if name.replace("_", "-") == flag:
-            value = value or (command[place + 1] if place + 1 < len(command) else "")
-            return value not in ("", "0")
-    return False
+            return value or (command[place + 1] if place + 1 < len(command) else "")
+    return ""
+
+
+def drains_itself(command: list[str], flag: str) -> bool:
+    """Say whether the engine finishes its requests after SIGTERM; ``flag`` says for how long."""
+    return option(command, flag) not in ("", "0")
 
 
 class Phases:

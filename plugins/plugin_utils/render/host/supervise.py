@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
+from typing import Any
 
 from ....module_utils.finding import ApiaryError
 from . import backoff, gpus, preflight
 from .agent import Agent
-from .client import Client, Prober, ask_alone, wrong_answer
+from .client import Client, Prober, wrong_answer
 from .context import Context, Event, StoppedError, replica_error
 from .engine import (
     Engine,
@@ -22,7 +24,8 @@ from .engine import (
     tls_arguments,
 )
 from .output import VARIABLES
-from .progress import Ending, Hang, Phases, drains_itself, duration, overdue
+from .progress import Ending, Hang, Phases, drains_itself, duration, overdue, planned
+from .questions import RECORD, Questions
 
 TICK_SECONDS = 1.0
 KILL_SECONDS = 10
@@ -230,6 +233,9 @@ class Supervisor:
         hang = Hang(self._spec.hang_seconds, time.monotonic())
         began = led = time.monotonic()
         proven = False
+        known, per_hour = self._context.life["questions"], self._spec.quality_questions_per_hour
+        questions = Questions(known, per_hour, self._command, began)
+        self._record(questions)
         while True:
             event = self._next(engine) or Event("tick")
             now = time.monotonic()
@@ -242,6 +248,12 @@ class Supervisor:
                 if event.value is not None:
                     load = event.value
                     self._notifier.status(f"serving {load.running:g}, waiting {load.waiting:g}")
+                question = questions.due(event.value, now)
+                if question is not None:
+                    self._send("question", client, question)
+            elif event.kind == "question":
+                questions.take(event.value)
+                self._record(questions)
             elif event.kind == "canary" and not event.value.status and hang.means_hang():
                 reason = f"a completion of one token got no answer: {event.value.body}"
             elif event.kind == "leader" and event.value.status:
@@ -251,7 +263,7 @@ class Supervisor:
             else:
                 reason = reason or hang.verdict(now)
                 if hang.wants_proof(now):
-                    ask_alone(self._context, client, self._spec.hang_seconds)
+                    self._send("canary", client, {})
             if reason:
                 agent.down()
                 # Without its core the API tells everybody that waits; killed first, it could not.
@@ -263,6 +275,21 @@ class Supervisor:
             if not proven and now - began > self._life["backoff"]["good_seconds"]:
                 proven = True
                 backoff.forget(self._context)
+
+    def _send(self, kind: str, client: Client, body: dict[str, Any]) -> None:
+        """Request a completion in the background; posts an event of the kind with the answer."""
+
+        def send() -> None:
+            answer = client.complete(self._spec.hang_seconds, **body)
+            self._context.events.put(Event(kind, answer))
+
+        threading.Thread(target=send, name=kind, daemon=True).start()
+
+    def _record(self, questions: Questions) -> None:
+        if self._spec.quality_questions_per_hour:
+            facts = {"counts": questions.counts, "answers": questions.answers}
+            recipe = planned(self._context).get("recipe")
+            self._context.record(RECORD, {"recipe": recipe, **facts})
 
     def _end_without_core(self, engine: Engine) -> None:
         """Let requests in flight have their errors, and no new ones come."""

@@ -216,6 +216,15 @@ def test_a_core_that_hung_while_idle_is_noticed(supervise):
     assert "REPLICA-HUNG" in replica.error
 
 
+def test_answers_to_questions_are_counted_while_it_serves(supervise):
+    replica = supervise(spec={"quality_questions_per_hour": 72000})
+    path = replica.runtime / "quality.json"
+    replica.message("READY=1")
+    await_true(lambda: path.exists() and json.loads(path.read_text())["counts"]["wrong"] > 1)
+    assert len(json.loads(path.read_text())["answers"]) > 1
+    assert replica.process.poll() is None
+
+
 def test_an_api_that_says_nothing_any_more_is_noticed(supervise):
     replica = supervise(metrics=False, spec={"hang_seconds": 1})
     replica.message("READY=1")
