@@ -8,12 +8,14 @@ from an engine that may be wrong in any way: each is checked, and one that is no
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import math
 import random
 import ssl
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 from urllib.parse import SplitResult, urlsplit
@@ -52,17 +54,75 @@ def measure(
     return {**asker.facts, "seconds": seconds, "answers": answers}
 
 
+class Client:
+    """Sends requests to one replica; ``authority`` is a file with certificates, for its TLS."""
+
+    def __init__(self, url: str, key: str = "", authority: str | None = None) -> None:
+        self._url, self._authority = _parsed(url), authority
+        self._headers = {"Content-Type": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+
+    @contextlib.contextmanager
+    def response(self, path: str, body: Any, seconds: float) -> Iterator[http.client.HTTPResponse]:
+        """Send a request, GET without a body; all that fails, in the block too, is QualityError."""
+        connection = self._connection(seconds)
+        try:
+            method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
+            path = self._url.path.rstrip("/").removesuffix("/v1") + path
+            connection.request(method, path, sent, self._headers)
+            yield connection.getresponse()
+        except (OSError, http.client.HTTPException) as failure:
+            raise QualityError(f"no answer: {str(failure) or type(failure).__name__}") from None
+        except ValueError:
+            # A key that no header takes; the error's text would show it.
+            raise QualityError("the request cannot be sent") from None
+        finally:
+            connection.close()
+
+    def pieces(self, path: str, body: Any, seconds: float) -> Iterator[bytes]:
+        """Yield an answer's bytes as they arrive, up to MOST_BODY."""
+        until, size = time.monotonic() + seconds, 0
+        with self.response(path, body, seconds) as response:
+            while piece := response.read1(1 << 16):
+                size += len(piece)
+                if size > MOST_BODY or time.monotonic() > until:
+                    raise QualityError("the answer is too long, or comes too slowly")
+                if response.status != 200:
+                    raise QualityError(f"HTTP {response.status}: {piece[:MOST_NAME]!r}")
+                yield piece
+            length = response.getheader("Content-Length", str(size))
+            if response.status != 200 or length != str(size):
+                raise QualityError(f"HTTP {response.status}, and the answer breaks off")
+
+    def document(self, path: str, body: Any, seconds: float) -> dict[str, Any]:
+        """Return the object that a request brings; what is none is empty."""
+        try:
+            document = json.loads(b"".join(self.pieces(path, body, seconds)), parse_int=_whole)
+        except (ValueError, RecursionError):
+            raise QualityError("the answer is no JSON") from None
+        return document if isinstance(document, dict) else {}
+
+    def _connection(self, seconds: float) -> http.client.HTTPConnection:
+        host, port = self._url.hostname or "", self._url.port
+        if self._url.scheme == "http":
+            return http.client.HTTPConnection(host, port, timeout=seconds)
+        try:
+            context = ssl.create_default_context(cafile=self._authority)
+        except OSError as failure:
+            raise QualityError(f"no certificates: {failure}") from None
+        return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
+
+
 class Asker:
     """Sends requests to one replica, and knows what model it serves."""
 
     def __init__(self, request: dict[str, Any], key: str) -> None:
-        self._request, self._url = request, _parsed(request["url"])
-        self._headers = {"Content-Type": "application/json"}
-        if key:
-            self._headers["Authorization"] = f"Bearer {key}"
+        self._request = request
+        self._document = Client(request["url"], key, request.get("authority")).document
         self._deadline = time.monotonic() + request["battery_seconds"]
         wanted, seconds = request.get("model"), request["answer_seconds"]
-        listed = self._ask("/v1/models", None, seconds).get("data")
+        listed = self._document("/v1/models", None, seconds).get("data")
         cards = [card for card in (listed if isinstance(listed, list) else ()) if card]
         known = {card.get("id"): card for card in cards if isinstance(card, dict)}
         name = wanted or next(iter(known), None)
@@ -70,7 +130,7 @@ class Asker:
             raise QualityError(f"does not serve {wanted or 'any model'}")
         length = known[name].get("max_model_len")
         self._length = length if isinstance(length, int) and 0 < length < 1 << 30 else 0
-        version = self._ask("/version", None, seconds).get("version")
+        version = self._document("/version", None, seconds).get("version")
         engine = version[:MOST_NAME] if isinstance(version, str) else None
         self.facts = {"model": name, "engine": engine, "max_model_len": self._length or None}
         self._cache: dict[str, list[int]] = {}
@@ -87,42 +147,7 @@ class Asker:
         left = min(self._deadline - time.monotonic(), self._request["answer_seconds"])
         if left <= 0:
             raise QualityError("no time was left to ask")
-        return answer_of(kind, self._ask(path, {"model": self.facts["model"], **body}, left))
-
-    def _ask(self, path: str, body: Any, seconds: float) -> dict[str, Any]:
-        """Return the document that a request brings; what is none is empty."""
-        until = time.monotonic() + seconds
-        connection = self._connection(seconds)
-        try:
-            method, sent = ("GET", None) if body is None else ("POST", json.dumps(body))
-            path = self._url.path.rstrip("/").removesuffix("/v1") + path
-            connection.request(method, path, sent, self._headers)
-            response, data = connection.getresponse(), bytearray()
-            while piece := response.read1(1 << 16):
-                data += piece
-                if len(data) > MOST_BODY or time.monotonic() > until:
-                    raise QualityError("the answer is too long, or comes too slowly")
-            if response.status != 200:
-                raise QualityError(f"HTTP {response.status}: {bytes(data[:MOST_NAME])!r}")
-            document = json.loads(data, parse_int=_whole)
-        except (OSError, http.client.HTTPException) as failure:
-            raise QualityError(f"no answer: {failure}") from None
-        except (ValueError, RecursionError):
-            # Also of a key that no header takes: the error's text would show it.
-            raise QualityError("the answer is no JSON, or the request cannot be sent") from None
-        finally:
-            connection.close()
-        return document if isinstance(document, dict) else {}
-
-    def _connection(self, seconds: float) -> http.client.HTTPConnection:
-        host, port = self._url.hostname or "", self._url.port
-        if self._url.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=seconds)
-        try:
-            context = ssl.create_default_context(cafile=self._request.get("authority"))
-        except OSError as failure:
-            raise QualityError(f"no certificates: {failure}") from None
-        return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
+        return answer_of(kind, self._document(path, {"model": self.facts["model"], **body}, left))
 
     def _long(self, item: dict[str, Any]) -> list[int]:
         """Return a prompt of a share of the context, with its needle at a depth of it."""

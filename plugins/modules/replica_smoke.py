@@ -12,7 +12,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.finding import ApiaryError, Finding, error, fail
-from ..module_utils.quality import QualityError, measure
+from ..module_utils.quality import Client, QualityError, measure
 from ..module_utils.replicas import smoke
 from ..module_utils.replicas.smoke import certificate
 
@@ -31,23 +31,23 @@ def read_key(path, unit) -> str:
         raise error("ROLLOUT-SMOKE-FAILED", unit, message) from None
 
 
-def endpoint_of(plan, unit, directory, timeout) -> smoke.Endpoint:
-    """Return where a replica of a plan answers, and with which key."""
+def request_of(plan, unit, directory) -> tuple:
+    """Return where a replica of a plan answers, as module_utils/quality takes it, and its key."""
     deployment = plan["deployment"]
     address = deployment["listen_address"]
     secrets = os.path.join(directory, deployment["name"], "credentials")
-    return smoke.Endpoint(
-        unit,
-        # A wildcard address listens on loopback too.
-        "127.0.0.1" if address in _EVERYWHERE else address,
-        next(item["port"] for item in plan["replicas"] if item["unit"] == unit),
-        deployment["model"]["name"],
-        read_key(os.path.join(secrets, _KEY), unit)
-        if _KEY in (deployment.get("secrets") or ())
-        else None,
-        float(timeout),
-        os.path.join(secrets, certificate(deployment["name"])) if deployment.get("tls") else None,
-    )
+    # A wildcard address listens on loopback too.
+    address = "127.0.0.1" if address in _EVERYWHERE else address
+    address = f"[{address}]" if ":" in address else address
+    port = next(item["port"] for item in plan["replicas"] if item["unit"] == unit)
+    tls = deployment.get("tls")
+    request = {
+        "url": f"{'https' if tls else 'http'}://{address}:{port}",
+        "model": deployment["model"]["name"],
+        "authority": os.path.join(secrets, certificate(deployment["name"])) if tls else None,
+    }
+    keyed = _KEY in (deployment.get("secrets") or ())
+    return request, read_key(os.path.join(secrets, _KEY), unit) if keyed else ""
 
 
 def compared(parameters, outcome, limits) -> list:
@@ -67,19 +67,27 @@ def compared(parameters, outcome, limits) -> list:
     return findings
 
 
-def asked(endpoint, battery) -> dict:
-    """Return the replica's answers to a battery; QUALITY-NOT-ASKED where it gives none at all."""
-    scheme = "https" if endpoint.authority else "http"
-    address = f"[{endpoint.address}]" if ":" in endpoint.address else endpoint.address
-    own = {
-        "url": f"{scheme}://{address}:{endpoint.port}",
-        "model": endpoint.model,
-        "authority": endpoint.authority,
+def answers(request, key, facts, baseline) -> dict:
+    """Return the answers to the prompts, and whether and how soon they come; raises QualityError.
+
+    Temperature 0 and the seed make an answer the model's most likely one.
+    """
+    client = Client(request["url"], key, request["authority"])
+    seconds, greedy = float(facts["timeout_seconds"]), {"temperature": 0, "seed": 0}
+    greedy["model"] = request["model"]
+    bodies = {
+        item["id"]: {**greedy, "prompt": item["text"], "max_tokens": item["max_tokens"]}
+        for item in facts["prompts"]
     }
-    try:
-        return measure({**battery, **own}, endpoint.key or "")
-    except QualityError as failure:
-        raise error("QUALITY-NOT-ASKED", endpoint.unit, str(failure)) from None
+
+    def complete():
+        return {name: smoke.complete(client, body, seconds) for name, body in bodies.items()}
+
+    # The first answer of an engine may wait for kernels; the streamed one, which is timed, not.
+    first = complete()
+    stable = complete() == first if baseline else None
+    late = smoke.stream(client, next(iter(bodies.values())), seconds)
+    return {"answers": first, "stable": stable, "first_token_seconds": round(late, 3)}
 
 
 def main() -> None:
@@ -98,34 +106,25 @@ def main() -> None:
     )
     parameters = module.params
     facts = parameters["smoke"]
-    prompts = [smoke.Prompt(**item) for item in facts["prompts"]]
+    unit, baseline, findings = parameters["unit"], parameters["baseline"], []
     outcome = {"answers": {}, "stable": None, "first_token_seconds": None, "quality": None}
-    outcome["unit"] = parameters["unit"]
-    findings = []
+    outcome["unit"], code = unit, "ROLLOUT-SMOKE-FAILED"
     try:
-        endpoint = endpoint_of(
-            parameters["plan"],
-            parameters["unit"],
-            parameters["directory"],
-            facts["timeout_seconds"],
-        )
-        # The first answer of an engine may wait for kernels; the streamed one, which is timed, not.
-        outcome["answers"] = {item.id: smoke.complete(endpoint, item) for item in prompts}
-        if parameters["baseline"]:
-            again = {item.id: smoke.complete(endpoint, item) for item in prompts}
-            outcome["stable"] = again == outcome["answers"]
-        streamed = smoke.stream(endpoint, prompts[0])
-        outcome["first_token_seconds"] = round(streamed.first_token_seconds, 3)
-        if facts.get("battery") and not parameters["baseline"]:
-            outcome["quality"] = asked(endpoint, facts["battery"])
-    except ApiaryError as failure:
+        request, key = request_of(parameters["plan"], unit, parameters["directory"])
+        outcome.update(answers(request, key, facts, baseline))
+        if facts.get("battery") and not baseline:
+            code = "QUALITY-NOT-ASKED"
+            outcome["quality"] = measure({**facts["battery"], **request}, key)
+    except (ApiaryError, QualityError) as failure:
         outcome["answers"] = {}
+        if isinstance(failure, QualityError):
+            failure = error(code, unit, str(failure))
         findings = [
-            Finding(each.code, each.subject, each.message, minor=parameters["baseline"])
+            Finding(each.code, each.subject, each.message, minor=baseline)
             for each in failure.findings
         ]
     else:
-        if not parameters["baseline"]:
+        if not baseline:
             findings = compared(parameters, outcome, facts["limits"])
     if not all(finding.is_minor for finding in findings):
         fail(module, *findings, **outcome)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import http.client
 import mmap
 import os
 import re
@@ -17,7 +16,7 @@ import threading
 import time
 from typing import IO, Any
 
-from ..replicas.smoke import connect
+from ..quality import Client, QualityError
 from .gpu import cards, readings
 from .sources import environment, find_tool
 
@@ -41,14 +40,13 @@ def health(
 
     ``authority`` is the file that verifies one that speaks TLS.
     """
-    connection = connect(address, port, seconds, authority)
+    host = f"[{address}]" if ":" in address else address
+    client = Client(f"http{'s' * bool(authority)}://{host}:{port}", authority=authority)
     try:
-        connection.request("GET", "/health")
-        return {"unit": unit, "status": connection.getresponse().status}
-    except (OSError, http.client.HTTPException) as failure:
-        return {"unit": unit, "error": f"no answer: {failure or type(failure).__name__}"}
-    finally:
-        connection.close()
+        with client.response("/health", None, seconds) as response:
+            return {"unit": unit, "status": response.status}
+    except QualityError as failure:
+        return {"unit": unit, "error": str(failure)}
 
 
 class Reader:

@@ -1,98 +1,57 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Connect to a replica from its own host, ask it a few fixed questions and judge its answers."""
+"""Send a replica a few fixed prompts from its own host, and judge its answers."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
-import ssl
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
-from ..finding import ApiaryError, Finding, error
+from ..finding import Finding
+from ..quality import Client, QualityError
 
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where a replica answers, under which model name, with which key; times are in seconds.
-
-    With ``authority``, the file that verifies it, it speaks TLS.
-    """
-
-    unit: str
-    address: str
-    port: int
-    model: str
-    key: str | None
-    timeout: float
-    authority: str | None = None
+PATH = "/v1/completions"
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """One question of the test, and how many tokens are asked for."""
-
-    id: str
-    text: str
-    max_tokens: int
-
-
-@dataclass(frozen=True)
-class Streamed:
-    """A streamed answer and when its first token came, in seconds."""
-
-    text: str
-    first_token_seconds: float
-
-
-def complete(endpoint: Endpoint, prompt: Prompt) -> str:
-    """Return the greedy answer to a prompt; raises ApiaryError."""
-    response, connection = _ask(endpoint, prompt, stream=False)
+def complete(client: Client, body: dict[str, Any], seconds: float) -> str:
+    """Return the answer to a prompt; raises QualityError."""
+    answer = client.document(PATH, body, seconds)
     try:
-        answer = json.loads(response.read())
         choice = answer["choices"][0]
         text, reason = choice["text"], choice["finish_reason"]
-    except (OSError, http.client.HTTPException) as failure:
-        raise _failed(endpoint, prompt, f"the answer broke off: {failure}") from failure
-    except (ValueError, KeyError, IndexError, TypeError) as failure:
-        raise _failed(endpoint, prompt, "the answer is no completion") from failure
-    finally:
-        connection.close()
+    except (LookupError, TypeError):
+        raise QualityError("the answer is no completion") from None
     if not isinstance(text, str) or reason not in ("stop", "length"):
-        raise _failed(endpoint, prompt, f"the answer ended with {reason!r}")
+        raise QualityError(f"the answer ended with {reason!r}")
     return text
 
 
-def stream(endpoint: Endpoint, prompt: Prompt) -> Streamed:
-    """Return the greedy answer as it comes, token by token; raises ApiaryError."""
-    begun = time.monotonic()
-    response, connection = _ask(endpoint, prompt, stream=True)
-    pieces, first = [], None
-    try:
-        for event in _events(response):
-            if event == "[DONE]":
-                break
-            chunk = json.loads(event)
-            if "error" in chunk:
-                raise _failed(endpoint, prompt, "the stream ended with an error")
-            for choice in chunk.get("choices", ()):
-                if choice.get("text"):
-                    first = time.monotonic() if first is None else first
-                    pieces.append(choice["text"])
-        else:
-            raise _failed(endpoint, prompt, "the stream ended without [DONE]")
-    except (OSError, http.client.HTTPException) as failure:
-        raise _failed(endpoint, prompt, f"the stream broke off: {failure}") from failure
-    except (ValueError, AttributeError, TypeError) as failure:
-        raise _failed(endpoint, prompt, "the stream is no stream of completions") from failure
-    finally:
-        connection.close()
+def stream(client: Client, body: dict[str, Any], seconds: float) -> float:
+    """Return how many seconds the first token of a streamed answer takes; raises QualityError."""
+    begun, first, rest, done = time.monotonic(), None, b"", False
+    for piece in client.pieces(PATH, {**body, "stream": True}, seconds):
+        *lines, rest = (rest + piece).split(b"\n")
+        for event in (line[5:].strip() for line in lines if line.startswith(b"data:")):
+            done = done or event == b"[DONE]"
+            if not done and _has_token(event) and first is None:
+                first = time.monotonic() - begun
+    if not done:
+        raise QualityError("the stream ended without [DONE]")
     if first is None:
-        raise _failed(endpoint, prompt, "the stream has no token")
-    return Streamed("".join(pieces), first - begun)
+        raise QualityError("the stream has no token")
+    return first
+
+
+def _has_token(event: bytes) -> bool:
+    try:
+        chunk = json.loads(event)
+        if "error" in chunk:
+            raise QualityError("the stream ended with an error")
+        return any(choice.get("text") for choice in chunk.get("choices", ()))
+    except (ValueError, RecursionError, AttributeError, TypeError):
+        raise QualityError("the stream is no stream of completions") from None
 
 
 def judge_answers(
@@ -129,58 +88,9 @@ def judge_speed(
         yield Finding("ROLLOUT-SMOKE-SLOW", unit, message, minor=True)
 
 
-def _failed(endpoint: Endpoint, prompt: Prompt, message: str) -> ApiaryError:
-    return error("ROLLOUT-SMOKE-FAILED", endpoint.unit, f"prompt {prompt.id}: {message}")
-
-
 def shorten(text: str) -> str:
     """Return an answer that fits on a line."""
     return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
-def _ask(
-    endpoint: Endpoint, prompt: Prompt, stream: bool
-) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
-    """Send one prompt; temperature 0 and the seed make the answer the model's most likely one."""
-    body = {
-        "model": endpoint.model,
-        "prompt": prompt.text,
-        "max_tokens": prompt.max_tokens,
-        "temperature": 0,
-        "seed": 0,
-        "stream": stream,
-    }
-    headers = {"Content-Type": "application/json"}
-    if endpoint.key:
-        headers["Authorization"] = f"Bearer {endpoint.key}"
-    place = (endpoint.address, endpoint.port, endpoint.timeout, endpoint.authority)
-    connection = connect(*place)
-    try:
-        connection.request("POST", "/v1/completions", json.dumps(body), headers)
-        response = connection.getresponse()
-        if response.status != 200:
-            answer = shorten(response.read(500).decode("utf-8", "replace"))
-            raise _failed(endpoint, prompt, f"status {response.status}: {answer}")
-    except (OSError, http.client.HTTPException) as failure:
-        connection.close()
-        raise _failed(endpoint, prompt, f"no answer: {failure}") from failure
-    except ValueError as failure:
-        connection.close()
-        # A key that no header can have; the error's text would be the key.
-        message = f"cannot be sent with this key ({type(failure).__name__})"
-        raise _failed(endpoint, prompt, message) from None
-    except ApiaryError:
-        connection.close()
-        raise
-    return response, connection
-
-
-def _events(response: http.client.HTTPResponse) -> Iterator[str]:
-    """Yield the data of server-sent events."""
-    for raw in response:
-        line = raw.decode("utf-8", "replace").strip()
-        if line.startswith("data:"):
-            yield line[len("data:") :].strip()
 
 
 def certificate(deployment: str) -> str:
@@ -189,18 +99,3 @@ def certificate(deployment: str) -> str:
     No variable of an environment has such a name, as the other credentials are.
     """
     return f"{deployment}.pem"
-
-
-def connect(
-    address: str, port: int, seconds: float, authority: str | None
-) -> http.client.HTTPConnection:
-    """Return a connection that is not open yet; ``authority`` is the file that verifies TLS.
-
-    Without it nobody is who he says: the connection fails when it is opened.
-    """
-    if authority is None:
-        return http.client.HTTPConnection(address, port, timeout=seconds)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    with contextlib.suppress(OSError):
-        context.load_verify_locations(authority)
-    return http.client.HTTPSConnection(address, port, timeout=seconds, context=context)

@@ -14,6 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
     to_document,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery import request_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.web_keys import replica_certificate
 
 from support.modules import run_module
@@ -42,7 +43,7 @@ class Replica(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(payload) + self.server.missing))
         self.end_headers()
-        if body["stream"]:
+        if body.get("stream", False):
             time.sleep(self.server.delay)
         self.wfile.write(payload)
 
@@ -57,7 +58,7 @@ def stream(*pieces, end=b"data: [DONE]\n\n"):
 
 def usual(body):
     """The answer of a sound engine: the same for the same prompt."""
-    if body["stream"]:
+    if body.get("stream", False):
         return stream(" three", " four")
     return {"choices": [{"text": f"{body['prompt']} and so on", "finish_reason": "length"}]}
 
@@ -119,7 +120,7 @@ def test_a_sound_replica_passes(ask, replica):
     assert done["findings"] == []
     assert done["answers"]["count"] == "One, two, and so on"
     assert done["first_token_seconds"] < 5
-    assert [body["stream"] for body, _key in replica.asked] == [False, False, True]
+    assert [body.get("stream", False) for body, _key in replica.asked] == [False, False, True]
 
 
 def test_prompts_are_asked_greedily(ask, replica):
@@ -162,7 +163,7 @@ def test_a_model_that_does_not_repeat_itself_is_only_warned_of(ask, replica):
     numbers = iter(range(99))
     replica.answer = lambda body: (
         usual(body)
-        if body["stream"]
+        if body.get("stream", False)
         else {"choices": [{"text": str(next(numbers)), "finish_reason": "stop"}]}
     )
     before = noted(ask(baseline=True))
@@ -173,8 +174,8 @@ def test_a_model_that_does_not_repeat_itself_is_only_warned_of(ask, replica):
 @pytest.mark.parametrize(
     ("whole", "streamed", "said"),
     [
-        (500, None, "status 500"),
-        (b"not json", None, "no completion"),
+        (500, None, "HTTP 500"),
+        (b"not json", None, "no JSON"),
         ({"choices": []}, None, "no completion"),
         ({"choices": [{"text": "", "finish_reason": "abort"}]}, None, "ended with 'abort'"),
         (None, b"", "without [DONE]"),
@@ -187,7 +188,7 @@ def test_a_model_that_does_not_repeat_itself_is_only_warned_of(ask, replica):
 def test_an_answer_that_is_none_fails(ask, replica, whole, streamed, said):
     replica.answer = lambda body: (
         (streamed if streamed is not None else usual(body))
-        if body["stream"]
+        if body.get("stream", False)
         else (whole if whole is not None else usual(body))
     )
     done = ask()
@@ -195,6 +196,11 @@ def test_an_answer_that_is_none_fails(ask, replica, whole, streamed, said):
     assert codes(done) == {("ROLLOUT-SMOKE-FAILED", "error")}
     assert said in done["msg"]
     assert "Traceback" not in done["msg"]
+
+
+def test_one_that_takes_no_battery_fails(ask):
+    done = ask(smoke={**FACTS, "battery": request_of("", ())})
+    assert codes(done) == {("QUALITY-NOT-ASKED", "error")}
 
 
 def test_an_answer_that_breaks_off_fails(ask, replica):

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.action import rollout
 from ansible_collections.apiary.instinct.plugins.module_utils.quality import QualityError, measure
-from ansible_collections.apiary.instinct.plugins.module_utils.replicas.smoke import Endpoint
-from ansible_collections.apiary.instinct.plugins.modules import replica_smoke
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import plan_of
@@ -194,9 +192,8 @@ def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference,
 
     def judge(shift):
         replica.shift = shift
-        place = Endpoint(unit, "127.0.0.1", replica.server_port, "m", None, 5.0)
-        asked = action._quality("gpu-001", {**arguments, "results": []}, {})["smoke"]["battery"]
-        results = [{"unit": unit, "quality": replica_smoke.asked(place, asked)}]
+        request = action._quality("gpu-001", {**arguments, "results": []}, {})["smoke"]["battery"]
+        results = [{"unit": unit, "quality": measure({**request, "url": replica.url})}]
         return action._quality("gpu-001", {**arguments, "results": results}, {})["findings"]
 
     # Before anything is drained.
@@ -210,12 +207,6 @@ def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference,
     with pytest.raises(ApiaryError, match="QUALITY-WORSE"):
         judge(0.1)
     assert judge(0.0) == []
-
-
-def test_a_replica_that_cannot_be_asked_is_told():
-    place = Endpoint("apiary-x-0.service", "127.0.0.1", 1, "m", None, 5.0)
-    with pytest.raises(ApiaryError, match="QUALITY-NOT-ASKED"):
-        replica_smoke.asked(place, request_of("", ITEMS))
 
 
 @pytest.mark.parametrize("told", [{"x": 1}, [1], {"answers": 3, "model": "m"}, "text"])
