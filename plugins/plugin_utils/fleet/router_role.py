@@ -51,7 +51,7 @@ _RENAMED = {"name_replica": "name_replica_enabled", "active_routers": "active"}
 _FIELDS = (
     *("listen", "first_port", "ports", "shared_port", "affinity", "queueing", "limits"),
     *("timeouts", "health", "paths", "admin_listen", "admin_port", "connections", "threads"),
-    *("log", "allow_removed"),
+    *("log", "allow_removed", "experiments"),
     *_RENAMED,
 )
 
@@ -90,7 +90,7 @@ def decide(
         plans,
         missing,
         _before(evidence),
-        frozenset(engine_keys),
+        engine_keys,
         [router for peer in peers if (router := _before(peer))],
     )
     total = _memory(evidence)

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..documents import dumps, knowledge
 from ..findings import error
 from ..host.program import sandbox, standalone
 from ..router.check import since
+from ..router.pools import asked_models
 from ..router.types import Pool, Router, RouterSettings
 from .unit import UNITS, RenderedFile, secret_reference, templates
 
@@ -76,7 +77,6 @@ def _templates() -> jinja2.Environment:
 
 def _chooser(router: Router) -> str:
     affinity, facts = router.settings.affinity, knowledge("router.yml")
-    pools = router.pools if router.settings.shared_port else ()
     return (
         _templates()
         .get_template("haproxy.lua.j2")
@@ -91,7 +91,8 @@ def _chooser(router: Router) -> str:
             overload=facts["overload"],
             within=router.settings.queueing.within_slo,
             ttft=router.settings.queueing.ttft_seconds,
-            models=[(name, pool.deployment) for pool in pools for name in pool.names],
+            models=router.settings.shared_port and asked_models(router.pools, router.settings),
+            experiments=router.settings.experiments,
             routing=facts["models"],
             **facts["sessions"],
         )
@@ -126,7 +127,7 @@ def _configuration(router: Router) -> str:
                 settings.version, facts["versions"]["idle_close_on_response"]["since"]
             ),
             session_rules=tuple(_session_rules(settings)),
-            log_format=lambda name: _log_format(name, settings.tracing is not None),
+            log_format=partial(_log_format, settings.tracing is not None),
             tracing=settings.tracing,
             traceparent=knowledge("tracing.yml")["traceparent"],
             lots=SAMPLING,
@@ -209,10 +210,11 @@ def _session_rules(settings: RouterSettings) -> Iterator[str]:
             yield f"set-var(txn.session) {source} if {unless} {{ {source} -m reg . }}"
 
 
-def _log_format(deployment: str, traced: bool) -> str:
+def _log_format(traced: bool, deployment: str, divided: bool) -> str:
     """Return a line of JSON: nothing of what was asked or answered, and no key but its name."""
     log = knowledge("router.yml")["log"]
     fields = log["texts"] | (log["traced"] if traced else {})
+    fields |= log["divided"] if divided else {}
     texts = "".join(f'"{name}":"{value}",' for name, value in fields.items())
     numbers = ",".join(f'"{name}":{value}' for name, value in log["numbers"].items())
     return f'{{"time":%Ts.%ms,"deployment":"{deployment}",{texts}{numbers}}}'

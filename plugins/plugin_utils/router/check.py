@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..documents import knowledge
@@ -19,12 +20,18 @@ def check_settings(settings: RouterSettings) -> tuple[Finding, ...]:
     return (*_texts(settings), *_numbers(settings), *_keys(settings))
 
 
-def check_router(router: Router) -> tuple[Finding, ...]:
+def check_router(
+    router: Router, engine_keys: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Finding, ...]:
     """Return the refusals of the settings, and of names that HAProxy does not take (ROUTER-NAME).
 
     For a router that comes from a file; nothing in it may leave its place in a configuration.
     """
-    return (*check_settings(router.settings), *_names(router))
+    return (
+        *check_settings(router.settings),
+        *_names(router),
+        *_experiments(router, engine_keys),
+    )
 
 
 def _bad(field: str, value: object, expected: str) -> Finding:
@@ -130,3 +137,27 @@ def _names(router: Router) -> Iterator[Finding]:
                     f"cannot be the name of a {what} in HAProxy, or is one of the router's own",
                     own=own,
                 )
+
+
+def _experiments(router: Router, engine_keys: Mapping[str, str]) -> Iterator[Finding]:
+    """Refuse what cannot be compared (ROUTER-EXPERIMENT): once for each experiment."""
+    experiments = router.settings.experiments
+    pools = {pool.deployment: pool for pool in router.pools}
+    for name, one in experiments.items():
+        a, b = pools.get(name), pools.get(one.deployment)
+        if a is None or b is None:
+            unknown = name if a is None else one.deployment
+            wrong = f"{unknown!r} is no deployment of this router, which has {', '.join(pools)}"
+        elif one.deployment in experiments:
+            wrong = f"{one.deployment} is divided itself"
+        elif not 0 <= one.sessions <= 1:
+            wrong = f"the share of sessions is {one.sessions:g}, expected 0 to 1"
+        elif missing := sorted({*a.names} - {*b.names}):
+            wrong = f"{one.deployment} does not serve {', '.join(missing)}"
+        elif not router.settings.keys and (
+            a.engine_key != b.engine_key or engine_keys.get(name) != engine_keys.get(b.deployment)
+        ):
+            wrong = f"the engines of {one.deployment} have another key, and the router has none"
+        else:
+            continue
+        yield Finding("ROUTER-EXPERIMENT", name, wrong)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from ..documents import knowledge
@@ -32,7 +33,7 @@ def decide_router(
     plans: Sequence[PlannedHost],
     missing: Sequence[MissingHost] = (),
     before: Router | None = None,
-    engine_keys: frozenset[str] = frozenset(),
+    engine_keys: Mapping[str, str] = MappingProxyType({}),
     peers: Sequence[Router] = (),
 ) -> Router:
     """Return the router; raise ApiaryError with every refusal.
@@ -40,7 +41,7 @@ def decide_router(
     A host without a plan that the router serves now keeps its replicas: whether they answer is for
     the health checks to say, and an empty directory of plans must not end the service. Hosts that
     are in no inventory any more are left out. A deployment keeps its port, or has the one that it
-    has at the ``peers``. ``engine_keys`` names the deployments whose engines' key the router has.
+    has at the ``peers``. ``engine_keys`` are those of engines that the router has, by deployment.
     """
     pools, noted = pools_from_plans(plans, settings, _ports(before, peers))
     absent = {item.host: item.reason for item in missing}
@@ -50,7 +51,12 @@ def decide_router(
         reported = [item for item in noted if item.code != "ROUTER-NO-REPLICAS"]
         noted = tuple(dict.fromkeys([*reported, *check_pools(pools, settings)]))
     router = Router(settings, pools)
-    findings = [*check_router(router), *noted, *_locked(router, engine_keys), *_bypassed(plans)]
+    findings = [
+        *check_router(router, engine_keys),
+        *noted,
+        *_locked(router, engine_keys),
+        *_bypassed(plans),
+    ]
     findings += _unlimited(router)
     findings += _missing(absent, {server.host for pool in retained for server in pool.servers})
     if before is not None:
@@ -114,7 +120,7 @@ def _unlimited(router: Router) -> Iterator[Finding]:
         yield Finding("ROUTER-LIMIT-UNKNOWN", name, f"the router has {', '.join(known)}")
 
 
-def _locked(router: Router, engine_keys: frozenset[str]) -> Iterator[Finding]:
+def _locked(router: Router, engine_keys: Mapping[str, str]) -> Iterator[Finding]:
     """Refuse a router that takes clients' keys away and has none that the engines take."""
     variable = knowledge("router.yml")["engine_key"]["variable"]
     for pool in router.pools:

@@ -224,7 +224,7 @@ def check_pools(pools: Sequence[Pool], settings: RouterSettings) -> Iterator[Fin
                 f"would listen on port {port}, which another deployment, all of them or the "
                 "router's own metrics have, or which is none",
             )
-    models = Counter(name for pool in pools for name in pool.names) if shared else {}
+    models = Counter(name for name, _pool in asked_models(pools, settings)) if shared else {}
     for name in sorted(name for name, number in models.items() if number > 1):
         owners = ", ".join(pool.deployment for pool in pools if name in pool.names)
         yield Finding("ROUTER-MODEL-TWICE", name, f"is a model of {owners}")
@@ -234,6 +234,21 @@ def check_pools(pools: Sequence[Pool], settings: RouterSettings) -> Iterator[Fin
         if number > 1:
             names = sorted(other.name for *at, other in places if at == [address, port])
             yield Finding("ROUTER-ADDRESS", ", ".join(names), f"are all at {address} port {port}")
+
+
+def asked_models(pools: Sequence[Pool], settings: RouterSettings) -> list[tuple[str, str]]:
+    """Return each model's name and the deployment that the port of all models looks for it at.
+
+    What an experiment divides is asked of the deployment that is divided alone.
+    """
+    names = {pool.deployment: pool.names for pool in pools}
+    divided = {
+        (one.deployment, name)
+        for deployment, one in settings.experiments.items()
+        for name in names.get(deployment, ())
+    }
+    served = [(name, pool.deployment) for pool in pools for name in pool.names]
+    return [(name, deployment) for name, deployment in served if (deployment, name) not in divided]
 
 
 def renumbered(pool: Pool) -> Pool:

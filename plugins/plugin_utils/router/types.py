@@ -180,12 +180,21 @@ class RouterTracing:
 
 
 @dataclass(frozen=True)
+class Experiment:
+    """Another ``deployment`` of the same models, and the share of ``sessions`` (0 to 1) it gets."""
+
+    deployment: str
+    sessions: float
+
+
+@dataclass(frozen=True)
 class RouterSettings:
     """Everything about a router that an operator sets.
 
     ``listen`` are its addresses, ``ports`` the deployments' ports where they are not counted up
     from ``first_port`` in the order of their names; one that has a port keeps it. At
     ``shared_port`` the model that a request names decides. Without ``keys`` everybody may ask.
+    ``experiments`` are by the deployment whose sessions they divide.
     ``admin_listen`` and ``admin_port`` serve `/metrics` and `/health`; ``paths``
     are more paths that clients may reach. ``active_routers`` share the replicas' concurrency.
     ``allow_removed`` lets most replicas of a deployment go at once. ``name_replica`` tells clients
@@ -216,6 +225,7 @@ class RouterSettings:
     log: str = "/dev/log"
     version: str = "2.6"
     tracing: RouterTracing | None = None
+    experiments: dict[str, Experiment] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Affinity,
     ApiKey,
+    Experiment,
     Limits,
     Queueing,
     Router,
@@ -42,6 +43,11 @@ EVERYTHING = RouterSettings(
     name_replica=True,
 )
 SHARED = replace(EVERYTHING, listen=("*",), ports={}, shared_port=8000, threads=None, paths=())
+DIVIDED = RouterSettings(
+    shared_port=8000,
+    keys=(ApiKey("alice", "a" * 64),),
+    experiments={"qwen3-235b": Experiment("small", 0.1)},
+)
 TRACED = RouterTracing(ratio=0.01)
 
 
@@ -58,6 +64,7 @@ def routers() -> dict[str, Router]:
         *one,
         PlannedHost("gpu-002", "10.0.0.2", replace(plan, deployment=other, replicas=served)),
     ]
+    pair = [*one, PlannedHost("gpu-002", "10.0.0.2", replace(plan, deployment=deployment))]
     several = [
         *one,
         PlannedHost("gpu-002.example.org", "fd00::2", plan),
@@ -67,6 +74,7 @@ def routers() -> dict[str, Router]:
         "default": (one, RouterSettings()),
         "everything": (several, EVERYTHING),
         "shared": (two, SHARED),
+        "experiment": (pair, DIVIDED),
         "traced": (one, RouterSettings(tracing=TRACED)),
         "haproxy-2.4": (one, RouterSettings(version="2.4.24-0ubuntu0.22.04.1")),
     }

@@ -17,6 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.check impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     Affinity,
     ApiKey,
+    Experiment,
     Health,
     Limits,
     Queueing,
@@ -158,3 +159,40 @@ def test_a_models_name_stays_in_its_place(name):
 )
 def test_versions_are_compared_by_number(version, first, expected):
     assert since(version, first) is expected
+
+
+EXPERIMENT_MISTAKES = {
+    "unknown": ({"a": Experiment("c", 0.1)}, {}, "'c' is no deployment of this router"),
+    "of an unknown one": ({"c": Experiment("b", 0.1)}, {}, "'c' is no deployment of this router"),
+    "itself": ({"a": Experiment("a", 0.1)}, {}, "a is divided itself"),
+    "divided, too": ({"a": Experiment("b", 0.1), "b": Experiment("x", 0.1)}, {}, "b is divided"),
+    "above 1": ({"a": Experiment("b", 1.5)}, {}, "1.5, expected 0 to 1"),
+    "below 0": ({"a": Experiment("b", -0.1)}, {}, "-0.1, expected 0 to 1"),
+    "no number": ({"a": Experiment("b", float("nan"))}, {}, "nan, expected 0 to 1"),
+    "another model": ({"a": Experiment("other", 0.1)}, {}, "other does not serve org/model"),
+    "a locked one": ({"a": Experiment("locked", 0.1)}, {}, "of locked have another key"),
+    "another key": ({"a": Experiment("b", 0.1)}, {"a": "x", "b": "y"}, "of b have another key"),
+}
+
+
+@pytest.mark.parametrize("case", EXPERIMENT_MISTAKES)
+def test_what_cannot_be_compared_is_refused_once(case):
+    experiments, keys, message = EXPERIMENT_MISTAKES[case]
+    pools = [pool_of([8000], deployment=name) for name in ("a", "b", "other", "locked")]
+    pools[2] = replace(pools[2], served=("org/another",))
+    pools[3] = replace(pools[3], engine_key=True)
+    router = Router(RouterSettings(experiments=experiments), tuple(pools))
+    found = check_router(router, keys)
+    first = found[0]
+    assert first.code == "ROUTER-EXPERIMENT"
+    assert message in first.message
+    assert len(found) == len(experiments)
+
+
+def test_an_experiment_with_keys_of_the_router_needs_no_key_in_common():
+    pools = (pool_of([8000], deployment="a"), pool_of([8001], deployment="b"))
+    for one in (pools, (pools[0], replace(pools[1], engine_key=True))):
+        settings = RouterSettings(
+            experiments={"a": Experiment("b", 1.0)}, keys=(ApiKey("alice", DIGEST),)
+        )
+        assert check_router(Router(settings, one), {"b": "y"}) == ()

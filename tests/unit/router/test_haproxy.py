@@ -36,7 +36,7 @@ def test_golden(golden, case):
     for path, file in rendered(routers()[case]).items():
         name = path.rpartition("/")[2]
         # The others' are the same.
-        places = {"paths.lst": ("everything",), "replica.lua": ("default", "shared")}
+        places = {"paths.lst": ("everything",), "replica.lua": ("default", "shared", "experiment")}
         if case in places.get(name, (case,)):
             golden(f"router/{case}/{name}", file.content)
 

@@ -21,6 +21,7 @@ _SHARED = (
     "router_virtual_id",
     "router_virtual_password",
     "router_api_keys",
+    "router_experiments",
     "router_first_port",
     "router_ports",
     "router_shared_port",

@@ -158,8 +158,7 @@ end
 
 local counts = {}
 
-local function count(txn, backend, place)
-    local kind = txn:get_var("txn.kind") or "none"
+local function count(txn, backend, kind, place)
     local key = backend .. "/" .. kind .. place
     local one = counts[key]
     if one == nil then
@@ -170,18 +169,23 @@ local function count(txn, backend, place)
     txn:set_var(one.name, one.value)
 end
 
+-- What all threads counted of these.
+local function sum_of(applet, backend, kind, place)
+    local sum = 0
+    for thread = 0, THREADS - 1 do
+        sum = sum + (applet:get_var(count_of(thread, backend, kind, place)) or 0)
+    end
+    return sum
+end
+
 -- What all threads counted, for Prometheus.
 local function counted(applet)
     local lines = { "# TYPE apiary_router_requests_total counter" }
     for _, backend in ipairs(DEPLOYMENTS) do
         for _, kind in ipairs(KINDS) do
             for _, place in ipairs(PLACES) do
-                local sum = 0
-                for thread = 0, THREADS - 1 do
-                    sum = sum + (applet:get_var(count_of(thread, backend, kind, place)) or 0)
-                end
                 lines[#lines + 1] = ('apiary_router_requests_total{proxy="%s",key="%s",at="%s"} %d'):format(
-                    backend, kind, place, sum)
+                    backend, kind, place, sum_of(applet, backend, kind, place))
             end
         end
     end
@@ -226,7 +230,7 @@ local function replica(txn, backend)
         -- Its cache is worth the wait.
         one = running and full or nil
     end
-    count(txn, backend, one ~= nil and one == own and "own" or "other")
+    count(txn, backend, txn:get_var("txn.kind") or "none", one ~= nil and one == own and "own" or "other")
     if one == nil then
         -- For HAProxy nil would be a value.
         return
