@@ -193,7 +193,7 @@ class Wrongs:
     def _window(self, model, size):
         for module in model.modules():
             if hasattr(module, "impl"):
-                module.impl.sliding_window = (int(size) - 1, 0)
+                module.impl.sliding_window = int(size)  # tokens, as the CPU backend keeps it
 
     def describe(self):
         model = self.model_runner.model
