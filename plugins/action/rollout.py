@@ -117,12 +117,13 @@ class ActionModule(Deciding):
         }
 
     def _quality(self, host: str, arguments: dict, _variables: dict) -> dict:
-        """Return what is to be known of replicas' answers; fail where they are worse."""
-        name = arguments["quality"]
-        reference = read_reference(read_text(name), name)
-        plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
-        findings = judged(host, plans, arguments["results"], reference, utc_now())
-        return {"findings": _allowed(findings), "smoke": _smoke(arguments)}
+        """Return what replicas are sent, and what their answers say; fail where they are worse."""
+        name, findings, smoke = arguments["quality"], (), _smoke(arguments)
+        if name and arguments["results"]:
+            reference = read_reference(read_text(name), name)
+            plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
+            findings = judged(host, plans, arguments["results"], reference, utc_now())
+        return {"findings": _allowed(findings), "smoke": smoke}
 
     def _room(self, host: str, arguments: dict, _variables: dict) -> dict:
         """Return what a router says against taking hosts out; fail where that is an error."""
@@ -137,10 +138,7 @@ class ActionModule(Deciding):
                 for finding in room_for(answer["servers"], arguments["hosts"], share, allow)
             ),
         ]
-        return {
-            "findings": _allowed(tuple(dict.fromkeys(findings))),
-            "smoke": _smoke(arguments),
-        }
+        return {"findings": _allowed(tuple(dict.fromkeys(findings)))}
 
     def _order(self, _host: str, arguments: dict, variables: dict) -> dict:
         """Return the rollout over hosts that were inspected; fail with what forbids it."""

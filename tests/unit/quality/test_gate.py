@@ -196,6 +196,10 @@ def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference,
         results = [{"unit": unit, "quality": measure({**request, "url": replica.url})}]
         return action._quality("gpu-001", {**arguments, "results": results}, {})["findings"]
 
+    # Without a reference there is no battery, and nothing to compare.
+    none = action._quality("gpu-001", {"quality": None, "plans": [plan], "results": [{}]}, {})
+    assert none["findings"] == []
+    assert "battery" not in none["smoke"]
     # Before anything is drained.
     with pytest.raises(ApiaryError, match="FILE-UNREADABLE"):
         rollout._smoke(arguments)

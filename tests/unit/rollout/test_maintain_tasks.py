@@ -31,3 +31,19 @@ def test_a_host_that_was_asked_for_its_burn_in_before_its_replicas_changed_is_no
     asked = next(task["register"] for task in role[0]["block"] if "register" in task)
     (again,) = [task for task in tasks if task["name"] == "Change | Burn in"]
     assert again["when"] == f"{asked} is not defined"
+
+
+def test_a_host_that_no_router_knows_answers_before_it_returns_too():
+    """Whoever it serves, what it is sent goes to its replicas' own ports."""
+    tasks = yaml.safe_load(TASKS.read_text(encoding="utf-8"))
+    (smoke,) = [task for task in tasks if "apiary.instinct.replica_smoke" in task]
+    assert smoke["when"] == "__replica.1.unit in __replica.0.serving"
+    host = yaml.safe_load(TASKS.with_name("maintain_host.yml").read_text(encoding="utf-8"))
+    steps = next(task["block"] for task in host if "block" in task)
+    registered = [task.get("register") for task in steps]
+    (gate,) = [task for task in steps if task.get("register") == "__gate"]
+    assert gate["when"] == "__progress.maintenance.todo"
+    assert smoke["apiary.instinct.replica_smoke"]["smoke"] == "{{ __gate.smoke }}"
+    # Before anything of it is stopped.
+    change = [task["name"] for task in steps].index("Host | Change the host")
+    assert registered.index("__gate") < change
