@@ -160,7 +160,7 @@ def hear(
     )
     put = [case for case in put if arguments.only in case.id]
     canaries = cases.canaries(fit[CANARY], gpu, put[0].env if put else {})
-    said = bench.opinions(place, env, [*put, *canaries], gpu, HOME / f"{version}.log")
+    said = bench.opinions(place, env, [*put, *canaries], gpu, HOME / f"{version}-{gpu}.log")
     verdicts = [verdict.verdict(case, said[case.id]) for case in put]
     silent = verdict.canary_problem(verdict.verdict(case, said[case.id]) for case in canaries)
     problems = [f"vLLM {version}: {silent}"] if silent else []

@@ -32,7 +32,11 @@ COMPUTE_UNITS = {"MI300X": 304, "MI325X": 304, "MI355X": 256}
 def opinions(
     sources: Path, env: Environment, cases: Sequence[Case], gpu: str, log: Path
 ) -> dict[str, dict[str, Any]]:
-    """Return vLLM's opinion of each case by its id; what vLLM printed goes to ``log``."""
+    """Return vLLM's opinion of each case by its id; what vLLM printed goes to ``log``.
+
+    Each opinion stands beside it (.jsonl) as soon as it is there, so a long run can be followed.
+    """
+    answers = log.with_suffix(".jsonl")
     docket = {
         "count": GPUS,
         "gpus": {gpu: node_gpu(gpu)},
@@ -47,7 +51,11 @@ def opinions(
             for case in cases
         ],
     }
-    with tempfile.TemporaryDirectory() as cache, log.open("w") as complaints:
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        log.open("w") as complaints,
+        answers.open("w") as lines,
+    ):
         variables = {**os.environ, "JUDGE_CACHE": cache}
         if needs_transformers_4(sources):
             variables["PYTHONPATH"] = str(env.transformers_4)
@@ -55,7 +63,7 @@ def opinions(
             [env.python, JUDGE, sources],
             input=json.dumps(docket),
             env=variables,
-            stdout=subprocess.PIPE,
+            stdout=lines,
             stderr=complaints,
             text=True,
             check=False,
@@ -63,7 +71,7 @@ def opinions(
     if done.returncode:
         last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
         raise UnavailableError(f"vLLM of {sources} could not judge; {log} ends with: {last[0]}")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    found = [json.loads(line) for line in answers.read_text().splitlines()]
     return {opinion["id"]: opinion for opinion in found}
 
 

@@ -239,18 +239,27 @@ def measured(
     Experts that tensor parallelism cannot split are left whole.
     """
     known = resolve_version(version, None).version
-    for model, size in itertools.product(models, layouts):
+    asked = (
+        (model, size, backend)
+        for model, size in itertools.product(models, layouts)
+        for backend in ((None, "aiter") if model.name == PARTS_OF_BLOCKS else (None,))
+    )
+    for model, size, backend in asked:
+        named = {"moe-backend": backend} if backend else {}
+        code = (model.architecture.details or {}).get("remote_code")
+        yes = {"trust-remote-code": True} if code else {}
         for whole_experts in (False, True):
             layout = Layout(size, 1, whole_experts)
+            words = [f"TP{size}", *(["EP"] if whole_experts else []), *named.values()]
             (case, *_none) = _assessed(
-                f"{model.name} TP{size}{' EP' if whole_experts else ''} whole",
+                f"{model.name} {' '.join(words)} whole",
                 model,
                 gpu,
-                _deployment(model, version, layout, Limits()),
+                _deployment(model, version, layout, Limits(), named | yes),
             )
             if not case.refused:
                 mode = argument(case.argv, "--mm-encoder-tp-mode")
-                loaded = as_loaded(model.architecture, known, gpu, case.env, mode)
+                loaded = as_loaded(model.architecture, known, gpu, case.env, mode, backend)
                 memory = _memory(loaded, layout)
                 yield dataclasses.replace(case, memory=memory)
                 break

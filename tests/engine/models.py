@@ -37,15 +37,40 @@ UNFIT_TYPES = {
 # What Apiary does not keep of a config.json, because no weight depends on it, and vLLM reads.
 COMPLETE = {"Qwen/Qwen3-VL-235B-A22B-Instruct": {"text_config": {"norm_topk_prob": True}}}
 
+# What vLLM's own processor of these models reads; its numbers are of no matter here.
+KIMI = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "media_proc_cfg": {
+        "fixed_output_tokens": None,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+        "in_patch_limit": 16384,
+        "in_patch_limit_each_frame": 4096,
+        "in_patch_limit_video": None,
+        "merge_kernel_size": 2,
+        "patch_limit_on_one_side": 512,
+        "patch_size": 14,
+        "sample_fps": 2,
+        "temporal_merge_kernel_size": 4,
+    },
+}
 # What some releases look for beside a tower, by model type.
 PROCESSORS = {
     "qwen2_5_vl": {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2_5_VLProcessor",
     },
+    "kimi_k3": KIMI,
 }
 # Stands in for the configuration class that some models bring beside their weights.
 OWN_CLASS = """from transformers import CONFIG_MAPPING, PretrainedConfig
+
+
+class Block(dict):
+    def __getattr__(self, name):
+        if name not in self:
+            raise AttributeError(name)
+        return Block(self[name]) if isinstance(self[name], dict) else self[name]
 
 
 class {name}(PretrainedConfig):
@@ -55,6 +80,10 @@ class {name}(PretrainedConfig):
         for key in [key for key in values if key in ("llm_config", "text_config", "vision_config")]:
             known = CONFIG_MAPPING.get(values[key].get("model_type"), PretrainedConfig)
             setattr(self, key, known(**values.pop(key)))
+        if "max_position_embeddings" in values:  # which scaled positions are made from
+            self.max_position_embeddings = values["max_position_embeddings"]
+        if "block_configs" in values:
+            values["block_configs"] = [Block(block) for block in values["block_configs"]]
         super().__init__(**values)
 """
 
@@ -140,8 +169,9 @@ def _known() -> dict[str, Config]:
 
 
 SPECIAL = ("<|begin|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
-THOUGHTS = ("<think>", "</think>", "<assistant>")  # and what Laguna's parser wants
-IMAGES = ("<image>", "<img>", "</img>", "<IMG_CONTEXT>")  # in the place of one
+# The marks of reasoning parsers, MiniMax-M3's own, and what Laguna's wants.
+THOUGHTS = ("<think>", "</think>", "<assistant>", "<mm:think>", "</mm:think>")
+IMAGES = ("<image>", "<img>", "</img>", "<IMG_CONTEXT>", "<|media_pad|>")  # in the place of one
 
 
 def byte_letters() -> list[str]:
@@ -185,6 +215,40 @@ def tokenizer() -> str:
     return json.dumps(made)
 
 
+# The keys of params.json, by those of a Mistral 3's language model and of its tower.
+PARAMS = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "head_dim": "head_dim",
+    "hidden_dim": "intermediate_size",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "norm_eps": "rms_norm_eps",
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "max_position_embeddings",
+}
+OF_TOWER = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers"),
+    *("image_size", "num_channels", "patch_size"),
+)
+
+
+def _params(config: Config) -> Config:
+    """Return the params.json that Mistral ships beside such a config.json."""
+    text, tower = config["text_config"], config["vision_config"]
+    result = {key: text[name] for key, name in PARAMS.items()}
+    result |= {"tied_embeddings": config["tie_word_embeddings"]}
+    result |= {"rope_theta": text["rope_parameters"]["rope_theta"]}
+    marks = {"image_token_id": 10, "image_break_token_id": 12, "image_end_token_id": 13}
+    made = {"mm_projector_id": "patch_merge", "add_pre_mm_projector_layer_norm": True}
+    made |= {"spatial_merge_size": config["spatial_merge_size"], "adapter_bias": False}
+    made |= {"max_image_size": tower["image_size"], "rope_theta": 10000.0}
+    result["vision_encoder"] = {key: tower[key] for key in OF_TOWER} | marks | made
+    if config.get("quantization_config", {}).get("quant_method") == "fp8":
+        result["quantization"] = {"qformat_weight": "fp8_e4m3", "qscheme_act": "TENSOR"}
+    return result
+
+
 def _write(directory: Path, text: str, quantization: str | None = None) -> None:
     """Write a config.json, and what releases ask for beside it."""
     config: Config = json.loads(text)
@@ -194,6 +258,10 @@ def _write(directory: Path, text: str, quantization: str | None = None) -> None:
         files["hf_quant_config.json"] = quantization
     if processor := PROCESSORS.get(config["model_type"]):
         files["preprocessor_config.json"] = json.dumps(processor)
+    if config["model_type"] == "mistral3":
+        # With both, vLLM takes a checkpoint as one in Mistral's own format, as on a host.
+        files["params.json"] = json.dumps(_params(config))
+        files["consolidated.safetensors"] = "\x02" + 7 * "\0" + "{}"  # no tensors
     if own := config.get("auto_map", {}).get("AutoConfig"):
         module, _, name = own.partition(".")
         files[f"{module}.py"] = OWN_CLASS.format(name=name, model_type=config["model_type"])

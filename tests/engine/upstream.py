@@ -25,23 +25,6 @@ from engine import cases
 from engine import models as published
 from engine.models import Model
 
-# What vLLM's own processor of these models reads; its numbers are of no matter here.
-KIMI_PROCESSOR = {
-    "image_processor_type": "Qwen2VLImageProcessor",
-    "media_proc_cfg": {
-        "fixed_output_tokens": None,
-        "image_mean": [0.5, 0.5, 0.5],
-        "image_std": [0.5, 0.5, 0.5],
-        "in_patch_limit": 16384,
-        "in_patch_limit_each_frame": 4096,
-        "in_patch_limit_video": None,
-        "merge_kernel_size": 2,
-        "patch_limit_on_one_side": 512,
-        "patch_size": 14,
-        "sample_fps": 2,
-        "temporal_merge_kernel_size": 4,
-    },
-}
 # What the deployment may switch on, judged with the recipe's own; each is an element of its own.
 FEATURES = (
     Features(),
@@ -57,7 +40,7 @@ def models(home: Path) -> dict[str, Model]:
         text, directory = json.dumps(configs[own]), home / "models" / "upstream" / name
         published._write(directory, text)
         if configs[own]["model_type"] == "kimi_k25":  # its own is code beside the weights
-            (directory / "preprocessor_config.json").write_text(json.dumps(KIMI_PROCESSOR))
+            (directory / "preprocessor_config.json").write_text(json.dumps(published.KIMI))
         result[name] = Model(name, read_config(text, name), directory)
     return result
 

@@ -218,12 +218,14 @@ def as_loaded(
     gpu: str | None,
     env: Mapping[str, str],
     encoder_mode: str | None = None,
+    moe_backend: str | None = None,
 ) -> Architecture:
     """Return the model as this engine holds it: with experts padded to what its kernels take.
 
     Its `step` is set where the engine's differs from the newest one's on a large GPU. ``version``
     is a known one. Without a GPU nothing is known of its kernels. ``encoder_mode`` is
     what --mm-encoder-tp-mode says; with `data` each GPU has the towers whole, with `none` no one.
+    ``moe_backend`` is what --moe-backend says.
     """
     details = {**(architecture.details or {})}
     if encoder_mode == "data" and architecture.vision:
@@ -233,6 +235,8 @@ def as_loaded(
     known: dict[str, Fact] = {
         **model_facts(architecture, version),
         "gfx": gpu_facts(gpu).gfx if gpu else None,
+        "block_size": next(iter((details.get("quantization") or {}).get("block") or ()), None),
+        "flag moe_backend": moe_backend or "",
         **{f"env {name}": value for name, value in env.items()},
     }
     for entry in knowledge("vllm/kernels.yml")["expert_steps"] if gpu and details else ():

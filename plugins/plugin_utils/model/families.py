@@ -45,11 +45,13 @@ def _is_listing(value: Any) -> TypeGuard[list[Any]]:
 
 
 def _at(source: Mapping[str, Any], path: str) -> Any:
-    """Return the value under a dotted path, or None."""
-    value: Any = source
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
+    """Return the value under a dotted path, or None; of a list of objects, what its items have."""
+    key, _dot, rest = path.partition(".")
+    value: Any = source.get(key) if isinstance(source, Mapping) else None
+    if isinstance(value, list) and rest:
+        found = [_at(item, rest) for item in value]
+        return [int(one) if isinstance(one, bool) else one for one in found if one is not None]
+    return _at(value, rest) if rest else value
 
 
 _OF_LISTS: dict[str, Callable[[list[int]], int]] = {
@@ -186,11 +188,23 @@ class Reader:
             return len(self.get(key))
         if function == "first" and is_size(self.get(key)):
             return int(self.get(key))
+        if function == "multiplied":
+            return self._multiplied(key)
         values = self.integers(key)
         unclear = function == "first" and len(set(values or ())) != 1
         if values is None or unclear or (function == "leading" and not values):
             raise UnknownError(key)
         return _OF_LISTS[function](values)
+
+    def _multiplied(self, key: str) -> int:
+        """Return all layers' widths by their factors, as DeciLM's configuration makes them."""
+        factors, hidden = self.get(key), self.number("hidden_size")
+        if not isinstance(factors, list) or not all(
+            isinstance(one, (int, float)) and 0 < one < LARGEST for one in factors
+        ):
+            self.wrong(key, "a list of factors", factors)
+            raise UnknownError(key)
+        return sum(-(-int(2 * factor * hidden / 3) // 256) * 256 for factor in factors)
 
     def integers(self, key: str) -> list[int] | None:
         """Return a needed list of whole numbers from 0 up, or None with a finding."""

@@ -8,7 +8,8 @@ bias, norm(size) with bias, block(hidden, intermediate) a vision block with bias
 quotient rounded up, max, min, and over a key's own value: given(key) 1 if it is there, count(key) a
 list's length, product(key) of a list, first(key) the number that a list repeats, leading(key) the
 one it begins with, total(key) its sum or 0 without one, times(key, what) how often it has a word or
-number, text(key, "word") 1 if it is that word, outer(key) what the wrapper around a tower says.
+number, text(key, "word") 1 if it is that word, outer(key) what the wrapper around a tower says,
+multiplied(key) the widths that DeciLM's factors make.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 # Functions of a key itself: the caller is asked for `function key`.
 _OF_KEYS = (
     *("given", "count", "product", "first", "leading", "total", "times", "text", "outer"),
+    "multiplied",
     *("zero", "optional", "switch", "flag", "listed", "among", "letters", "letter", "spelt"),
 )
 _OPERATORS: dict[type, Callable[[int, int], int]] = {

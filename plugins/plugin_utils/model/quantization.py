@@ -146,7 +146,7 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Scheme:
             }
             if weights.get("symmetric") is False:
                 scheme["zero_point"] = True
-            if "float8" in str(weights.get("scale_dtype")):
+            if str(weights.get("scale_dtype")).endswith(("uint8", "float8_e4m3fn")):
                 scheme["scale_bytes"] = 1
             schemes.append(scheme)
     return _merged(schemes)

@@ -91,7 +91,9 @@ def judge(
         flags.get("--quantization", flags.get("-q")),
         reviewed.rules_of,
         {name: text for name, (text, _line) in reviewed.command.env.items()},
-        encoder_mode=flags.get("--mm-encoder-tp-mode"),
+        None,
+        flags.get("--mm-encoder-tp-mode"),
+        flags.get("--moe-backend"),
     )
     more += [
         item.about(where).reworded(remedy=spoken(item.remedy))

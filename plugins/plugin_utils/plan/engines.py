@@ -107,7 +107,8 @@ class Engines:
         method = argument(recipe.argv, "--quantization")
         text_only = self.deployment.features.text_only
         mode = "none" if text_only else argument(recipe.argv, "--mm-encoder-tp-mode")
-        return self.memory(layout, method, recipe.rules_of, recipe.env, sequence_tokens, mode)
+        flags = mode, argument(recipe.argv, "--moe-backend")
+        return self.memory(layout, method, recipe.rules_of, recipe.env, sequence_tokens, *flags)
 
     def memory(
         self,
@@ -116,10 +117,13 @@ class Engines:
         version: str,
         env: Mapping[str, str],
         sequence_tokens: int | None = None,
-        encoder_mode: str | None = None,
+        *flags: str | None,
     ) -> Memory:
-        """Return what engines of a layout take up; ``method`` quantizes the weights on loading."""
-        loaded = as_loaded(self.architecture, version, self.gpu_model, env, encoder_mode)
+        """Return what engines of a layout take up; ``method`` quantizes the weights on loading.
+
+        ``flags`` are the last two of as_loaded.
+        """
+        loaded = as_loaded(self.architecture, version, self.gpu_model, env, *flags)
         loaded = quantized_online(loaded, method) if method else loaded
         return memory(loaded, layout, self.limits, self.vram_bytes, sequence_tokens)
 

@@ -9,6 +9,7 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import (
     kv_bytes_per_token,
@@ -22,7 +23,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights impo
 
 from engine.models import published
 
-CONFIGS = published()
+CONFIGS = published() | {
+    entry["name"]: entry["config"]
+    for entry in [knowledge("models/Qwen--Qwen3-235B-A22B-Instruct-2507-FP8.yml")]
+}
 AITER = {"VLLM_ROCM_USE_AITER": "1"}
 
 
@@ -43,6 +47,48 @@ def read(name, **changes):
 def test_weights_are_those_of_vllms_tensors(name, held):
     loaded = as_loaded(read(name), "0.33.0", "MI325X", AITER)
     assert weights_bytes(loaded, Layout(8, 1, False)) == pytest.approx(held, rel=0.01)
+
+
+# The same, and a token's KV, where the GPU, --mm-encoder-tp-mode or --moe-backend decides, too.
+@pytest.mark.parametrize(
+    ("name", "gpu", "flags", "held", "token"),
+    [
+        ("moonshotai/Kimi-K3", "MI355X", ("data",), 201_894_627_824, 27_648),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "MI325X", (), 12_468_649_984, 25_088),
+        ("mistralai/Ministral-3-14B-Instruct-2512", "MI325X", (), 2_030_084_608, 20_480),
+        # Each GPU's 192 of 1,536 columns are padded to 256.
+        (
+            "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
+            "MI325X",
+            (None, "aiter"),
+            39_157_279_984,
+            48_128,
+        ),
+    ],
+)
+def test_what_a_gpu_holds_is_that_of_vllms_tensors(name, gpu, flags, held, token):
+    loaded = as_loaded(read(name), "0.33.0", gpu, AITER, *flags)
+    assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.001)
+    assert kv_bytes_per_token(loaded, Layout(8), "auto") == token
+
+
+def test_only_a_named_kernel_has_fp8_experts_padded():
+    model = read("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8")
+    plain = weights_bytes(as_loaded(model, "0.33.0", "MI325X", AITER), Layout(8))
+    for version, layout, backend in (
+        ("0.33.0", Layout(8), "triton"),
+        ("0.33.0", Layout(8, 1, True), "aiter"),
+        ("0.30.0", Layout(8), "aiter"),
+    ):
+        loaded = as_loaded(model, version, "MI325X", AITER, None, backend)
+        assert weights_bytes(loaded, layout) == plain
+
+
+def test_widths_of_layers_that_cannot_be_read_leave_the_memory_unknown():
+    blocks = [{"attention": {"no_op": True}, "ffn": {"ffn_mult": "wide"}}] * 80
+    model = read("nvidia/Llama-3_3-Nemotron-Super-49B-v1", block_configs=blocks)
+    assert weights_bytes(model, Layout(8)) is None
+    assert "MODEL-BAD-VALUE" in {finding.code for finding in model.findings}
 
 
 # Towers: what vLLM leaves whole of one that it splits, and all of one whose images it splits.
@@ -186,8 +232,7 @@ def test_patterns_of_layers_without_experts_say_nothing_of_experts():
 def test_every_published_config_is_read(name):
     model = read(name)
     # Qwen2.5-VL's file leaves its vocabulary to transformers' default.
-    unknown = {"deepseek-ai/DeepSeek-V4.1-Flash", "moonshotai/Kimi-K3"}
-    unknown.add("Qwen/Qwen2.5-VL-72B-Instruct")
+    unknown = {"deepseek-ai/DeepSeek-V4.1-Flash", "Qwen/Qwen2.5-VL-72B-Instruct"}
     assert (weights_bytes(model, Layout(8, 1, False)) is None) == (name in unknown)
 
 
