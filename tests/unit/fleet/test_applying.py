@@ -92,7 +92,7 @@ def test_roles_are_applied_as_a_host_is_made_right_and_those_without_resources_a
 def test_the_module_takes_every_role_that_playbooks_apply():
     page = yaml.safe_load((ROOT / "plugins/modules/apply.yml").read_text())
     choices = page["DOCUMENTATION"]["options"]["roles"]["choices"]
-    for name in ("provision", "converge"):
+    for name in ("provision", "serve"):
         [line] = re.findall(
             r"(?m)^ +roles: (.*)$", (ROOT / f"playbooks/tasks/{name}.yml").read_text()
         )
