@@ -4,7 +4,7 @@
 
 """Somebody new takes four bare hosts to serving and through their first days, without internet.
 
-    python -m stranger.fleet [--json FILE] [--keep]
+    python -m stranger.fleet [--json] [--keep]
 
 Commands are the README's and those of pages that it links to; what a person brings besides is in
 here. Hosts have Ubuntu, want a password of sudo, and reach nothing but each other: a file server, a
