@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Ask a replica a battery of questions, and return what it answered: bounded and plain.
+"""Send a replica a battery of requests, and return its answers: bounded and plain.
 
 A request is what plugin_utils/quality/battery.py makes. Nothing is evaluated here. Answers come
-from an engine that may be wrong in any way: each is checked, and one that is none has a `problem`.
+from an engine that may be wrong in any way: each is checked, and an invalid one has a `problem`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any, Callable
 from urllib.parse import SplitResult, urlsplit
 
 MOST_BODY, MOST_TEXT, MOST_TOKENS, MOST_NAME = 1 << 24, 2000, 4096, 200
-# What an engine says of a token that cannot be is about -10,000.
+# What an engine reports for an impossible token is about -10,000.
 _LEAST_LOGPROB = -20000.0
 Answer = dict[str, Any]
 
 
 class QualityError(Exception):
-    """Why a replica can't be asked at all, or one thing of it, in words for a person."""
+    """Why a replica, or one request to it, has no answer, in words for a person."""
 
 
 def measure(
@@ -38,20 +38,20 @@ def measure(
     ``request`` has url, items, long, seed, concurrency, answer_seconds, battery_seconds, and may
     have model and authority (a file with certificates). Raises QualityError.
     """
-    begun, asker = time.monotonic(), Asker(request, key)
+    begun, session = time.monotonic(), Session(request, key)
     answers: dict[str, Answer] = {}
     alone = [item for item in request["items"] if item["alone"]]
     crowd = [item for item in request["items"] if not item["alone"]]
-    # What is beside a request in its batch is another thing every time.
+    # So that a request has other neighbours in its batch every time.
     random.Random(request["seed"]).shuffle(crowd)  # noqa: S311 - no secret
     for items, several in ((alone, 1), (crowd, request["concurrency"])):
         with ThreadPoolExecutor(several) as pool:
-            for item, answer in zip(items, pool.map(asker.answer, items)):
+            for item, answer in zip(items, pool.map(session.answer, items)):
                 answers[item["id"]] = answer
                 if progress:
                     progress(len(answers))
     seconds = round(time.monotonic() - begun, 1)
-    return {**asker.facts, "seconds": seconds, "answers": answers}
+    return {**session.facts, "seconds": seconds, "answers": answers}
 
 
 class Client:
@@ -96,11 +96,11 @@ class Client:
                 raise QualityError(f"HTTP {response.status}, and the answer breaks off")
 
     def document(self, path: str, body: Any, seconds: float) -> dict[str, Any]:
-        """Return the object that a request brings; what is none is empty."""
+        """Return the object that a request brings; empty for any other JSON."""
         try:
             document = json.loads(b"".join(self.pieces(path, body, seconds)), parse_int=_whole)
         except (ValueError, RecursionError):
-            raise QualityError("the answer is no JSON") from None
+            raise QualityError("the answer is not JSON") from None
         return document if isinstance(document, dict) else {}
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
@@ -114,8 +114,8 @@ class Client:
         return http.client.HTTPSConnection(host, port, timeout=seconds, context=context)
 
 
-class Asker:
-    """Sends requests to one replica, and knows what model it serves."""
+class Session:
+    """Sends the items of a battery to one replica; ``facts`` are what it serves."""
 
     def __init__(self, request: dict[str, Any], key: str) -> None:
         self._request = request
@@ -146,23 +146,23 @@ class Asker:
     def _answer(self, kind: str, path: str, body: dict[str, Any]) -> Answer:
         left = min(self._deadline - time.monotonic(), self._request["answer_seconds"])
         if left <= 0:
-            raise QualityError("no time was left to ask")
+            raise QualityError("no time was left for the request")
         return answer_of(kind, self._document(path, {"model": self.facts["model"], **body}, left))
 
     def _long(self, item: dict[str, Any]) -> list[int]:
         """Return a prompt of a share of the context, with its needle at a depth of it."""
-        wish, facts = item["long"], self._request["long"]
+        spec, facts = item["long"], self._request["long"]
         if not self._length:
-            raise QualityError("the engine does not say how long its context is")
-        size = int(min(self._length, facts["most_tokens"]) * wish["share"]) - facts["room"]
-        needle, question = self._tokens(wish["needle"]), self._tokens(wish["question"])
+            raise QualityError("the engine does not report its context length")
+        size = int(min(self._length, facts["most_tokens"]) * spec["share"]) - facts["room"]
+        needle, question = self._tokens(spec["needle"]), self._tokens(spec["question"])
         fill = max(0, size - len(needle) - len(question))
         sentences = [self._tokens(text) for text in facts["filler"]]
-        lots = random.Random(item["id"])  # noqa: S311 - no secret
+        generator = random.Random(item["id"])  # noqa: S311 - no secret
         ids: list[int] = []
         while len(ids) < fill:
-            ids += lots.choice(sentences)
-        depth = int(fill * wish["depth"])
+            ids += generator.choice(sentences)
+        depth = int(fill * spec["depth"])
         return [*ids[:depth], *needle, *ids[depth:fill], *question]
 
     def _tokens(self, text: str) -> list[int]:
@@ -176,10 +176,10 @@ class Asker:
 
 
 def _parsed(text: str) -> SplitResult:
-    """Return a URL whose host and port can be asked."""
+    """Return a URL with a valid host and port."""
     try:
         url = urlsplit(text)
-        # The port raises where it is none.
+        # An invalid port raises.
         sound = url.scheme in ("http", "https") and url.hostname and url.port != 0
         sound = sound and not set(url.netloc) & set(" \t\r\n@")
     except ValueError:
@@ -199,8 +199,8 @@ def answer_of(kind: str, data: Any) -> Answer:
     try:
         answer: Answer = _READERS[kind](data)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as failure:
-        told = str(failure) if isinstance(failure, ValueError) else ""
-        return {"problem": (told or "the answer is not of the API's form")[:MOST_NAME]}
+        reason = str(failure) if isinstance(failure, ValueError) else ""
+        return {"problem": (reason or "the answer is not of the API's form")[:MOST_NAME]}
     return answer
 
 
@@ -213,7 +213,7 @@ def _tokenized(data: Any) -> Answer:
 
 def _read_text(data: Any) -> Answer:
     rows = data["choices"][0]["prompt_logprobs"][1:]
-    # One token a place, the prompt's own: `prompt_logprobs: 0` asks for no other.
+    # One token a place, the prompt's own: `prompt_logprobs: 0` requests no other.
     return {"logprobs": _numbers([next(iter(row.values()))["logprob"] for row in rows])}
 
 
@@ -230,9 +230,9 @@ def _chatted(data: Any) -> Answer:
     calls = [call["function"] for call in (message.get("tool_calls") or ())[:1]]
     # Of a model that thinks first, what it thought is its answer where nothing else came.
     text = message.get("content") or message.get("reasoning") or ""
-    told = (choice.get("logprobs") or {}).get("content") or []
-    answer = _generated(text, [row["token"] for row in told])
-    answer["logprobs"] = _numbers([row["logprob"] for row in told])
+    logs = (choice.get("logprobs") or {}).get("content") or []
+    answer = _generated(text, [row["token"] for row in logs])
+    answer["logprobs"] = _numbers([row["logprob"] for row in logs])
     if calls:
         name, arguments = calls[0]["name"], calls[0]["arguments"]
         answer["call"] = [str(name)[:MOST_NAME], str(arguments)[:MOST_TEXT]]
@@ -249,11 +249,11 @@ def _generated(text: Any, tokens: list[Any]) -> Answer:
 
 
 def _numbers(values: list[Any]) -> list[float]:
-    """Return log probabilities, rounded; ValueError where one is none."""
+    """Return log probabilities, rounded; ValueError for an invalid one."""
     for value in values[:MOST_TOKENS]:
         real = isinstance(value, (int, float)) and math.isfinite(value)
         if not real or not _LEAST_LOGPROB < value < 1e-3:
-            raise ValueError("a log probability is none")
+            raise ValueError("a log probability is invalid")
     return [round(float(value), 4) for value in values[:MOST_TOKENS]]
 
 

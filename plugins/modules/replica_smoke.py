@@ -51,7 +51,7 @@ def request_of(plan, unit, directory) -> tuple:
 
 
 def compared(parameters, outcome, limits) -> list:
-    """Return what the answers and the time say, against those before."""
+    """Return the findings about answers and time, compared with those before."""
     unit, before = parameters["unit"], parameters["before"] or {}
     findings = list(
         smoke.judge_speed(

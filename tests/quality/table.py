@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The table of injected wrongs: real vLLM on CPU, a real model, and what the gate says of each.
+"""The table of injected wrongs: real vLLM on CPU, a real model, and the gate's verdict on each.
 
     table.py test OUT                            all of it; fails where the goal is missed
-    table.py run VLLM MODEL OUT [--clean N]      asks; goes on where it was ended (OUT/cases.jsonl)
-    table.py show OUT                            evaluates all that was asked, and prints the table
+    table.py run VLLM MODEL OUT [--clean N]      continues where it ended (OUT/cases.jsonl)
+    table.py show OUT                            evaluates all answers, and prints the table
 
 VLLM is the command of an environment with requirements/e2e.txt, MODEL what
 tests/lab/mirror/model.py wrote. Each case is one line with all its answers, so the limits can be
-weighed again without asking again. Clean runs differ by the order of the questions, so by what is
-beside each in its batch; `live` wrongs are made and taken back in one engine. With APIARY_QUICK=1
-only a part of the battery is asked, where there is no time for all.
+changed without measuring again. Clean runs differ by the order of the requests, so by what is
+with each in its batch; `live` wrongs are made and taken back in one engine. With APIARY_QUICK=1
+only a part of the battery is sent, where there is no time for all.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -23,7 +24,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -31,7 +31,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(ROOT / "collections")]
+sys.path[:0] = [str(HERE), str(ROOT / "collections"), str(ROOT / "tests")]
 
 from ansible_collections.apiary.instinct.plugins.module_utils.quality import measure  # noqa: E402
 from ansible_collections.apiary.instinct.plugins.plugin_utils.quality import (  # noqa: E402
@@ -39,6 +39,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.quality import (  
     evaluate,
 )
 from directory import broken  # noqa: E402
+
+from support.waiting import await_true  # noqa: E402
 
 PORT = 18100
 URL = f"http://127.0.0.1:{PORT}"
@@ -49,7 +51,7 @@ FLAGS = (
 )
 
 
-# Of each group so many are left out between two that are asked, where there is no time for all.
+# Of each group so many are left out between two that are sent, where there is no time for all.
 QUICK = {"questions": 12, "texts": 3, "chat": 5, "long": 4, "repeat": 99, "schema": 99}
 
 
@@ -97,14 +99,16 @@ class Engine:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        while True:
-            try:
-                urllib.request.urlopen(URL + "/health", timeout=5).close()
-                return
-            except (OSError, urllib.error.URLError):
-                if self.process.poll() is not None:
-                    raise SystemExit(f"the engine ended; see {log}") from None
-                time.sleep(2)
+        await_true(lambda: self.serves(log), 3600)
+
+    def serves(self, log):
+        try:
+            urllib.request.urlopen(URL + "/health", timeout=5).close()
+        except OSError:
+            if self.process.poll() is not None:
+                raise SystemExit(f"the engine ended; see {log}") from None
+            return False
+        return True
 
     def make(self, wrong):
         post("/collective_rpc", {"method": "wrong", "args": [wrong]})
@@ -113,17 +117,18 @@ class Engine:
     def end(self):
         os.killpg(self.process.pid, signal.SIGTERM)
         self.process.wait()
-        time.sleep(3)
+        # What the API server left of its group still has memory, and a port.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def asked(out, case, seed, about):
-    """Ask the battery and keep the answers."""
+def measured(out, case, seed, about):
+    """Send the battery and keep the answers."""
     request = battery.request_of(URL, items(), seed=seed, battery_seconds=1800, answer_seconds=900)
-    measured = measure(request)
-    line = {"case": case, "seed": seed, "about": about, **measured}
+    line = {"case": case, "seed": seed, "about": about, **measure(request)}
     with (out / "cases.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(line) + "\n")
-    print(time.strftime("%H:%M:%S"), case, measured["seconds"], flush=True)
+    print(time.strftime("%H:%M:%S"), case, line["seconds"], flush=True)
 
 
 def read(out):
@@ -146,7 +151,7 @@ def run(command, model, out, clean):
         engine = Engine(command, model, log)
         for case, wrong, about in todo:
             engine.make(wrong)
-            asked(out, case, live.index((case, wrong, about)), about)
+            measured(out, case, live.index((case, wrong, about)), about)
         engine.end()
     for one in wrongs["files"] + wrongs["flags"]:
         if one["id"] in done:
@@ -154,7 +159,7 @@ def run(command, model, out, clean):
         files = one in wrongs["files"]
         place = broken(model, out / "broken", one["id"]) if files else model
         engine = Engine(command, place, log, **({} if files else {"APIARY_WRONG_CACHE": "1"}))
-        asked(out, one["id"], 0, one["about"])
+        measured(out, one["id"], 0, one["about"])
         engine.end()
 
 

@@ -81,10 +81,10 @@ def judge_speed(
     limit, factor = limits["first_token_seconds"], limits["slower_factor"]
     slower = before is not None and seconds > max(before * factor, limits["slower_least_seconds"])
     if seconds > limit:
-        message = f"the first token of an idle replica came after {seconds:.1f} s"
+        message = f"the first token of an idle replica took {seconds:.1f} s"
         yield Finding("ROLLOUT-SMOKE-SLOW", unit, f"{message}, expected {limit:g} s")
     elif slower:
-        message = f"the first token came after {seconds:.2f} s, before the change {before:.2f} s"
+        message = f"the first token took {seconds:.2f} s, before the change {before:.2f} s"
         yield Finding("ROLLOUT-SMOKE-SLOW", unit, message, minor=True)
 
 

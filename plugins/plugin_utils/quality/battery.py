@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a replica is asked, from knowledge/quality, and what its answers are kept as."""
+"""Requests to a replica, from knowledge/quality, and its answers as documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 from ..documents import from_document, knowledge, to_document
 from ..findings import Finding, error
 
-Says = Literal["same", "worse", "not decided"]
+Outcome = Literal["same", "worse", "not decided"]
 # Ten times what the battery's own answers take.
 MOST_BYTES, MOST_ANSWERS, MOST_TOKENS = 8 << 20, 2000, 4096
 _PATHS = {"tokens": "/tokenize", "chat": "/v1/chat/completions"}
@@ -28,7 +28,7 @@ _PATHS = {"tokens": "/tokenize", "chat": "/v1/chat/completions"}
 class Item:
     """One request of the battery; ``right`` are the answers that are right, lower case.
 
-    ``alone``: nothing else is asked meanwhile. ``long``: how the prompt is composed on the host,
+    ``alone``: nothing else is sent meanwhile. ``long``: how the prompt is composed on the host,
     of the engine's own tokens.
     """
 
@@ -84,7 +84,7 @@ class Probe:
     """
 
     name: str
-    verdict: Says
+    verdict: Outcome
     unit: Literal["share", "nats", "tokens"]
     count: int
     now: float
@@ -101,7 +101,7 @@ class Verdict:
     SCHEMA: ClassVar[str] = "apiary.quality-verdict/v1"
 
     replica: str
-    verdict: Says | None
+    verdict: Outcome | None
     share: float
     probes: tuple[Probe, ...] = ()
     differs: tuple[str, ...] = ()
@@ -114,8 +114,8 @@ def battery(tools: bool = False) -> tuple[Item, ...]:
     facts = knowledge("quality/battery.yml")
     items: list[Item] = []
 
-    def add(group: str, asked: Mapping[str, Any], end: str = "") -> None:
-        body = {**facts["requests"][group], **asked}
+    def add(group: str, body: Mapping[str, Any], end: str = "") -> None:
+        body = {**facts["requests"][group], **body}
         kind, alone = body.pop("kind"), body.pop("alone", False) or end == "a"
         right, long = tuple(body.pop("right", ())), body.pop("long", None)
         count = sum(item.group == group and item.id.endswith(end) for item in items)
@@ -125,22 +125,22 @@ def battery(tools: bool = False) -> tuple[Item, ...]:
     # Some twice: alone, and among others.
     several = (("tokenizer", ""), ("template", ""), *product(("repeat", "texts"), "ab"))
     for group, end in (*several, ("cache", ""), ("schema", ""), *((("tools", ""),) * tools)):
-        for asked in facts[group]:
-            add(group, asked, end)
+        for body in facts[group]:
+            add(group, body, end)
     known = knowledge("quality/questions.yml")
     rows = [
         (form["ask"].replace("{}", key), right.lower().split("|"))
         for form in known["lists"]
         for key, right in form["right"].items()
     ]
-    for ask, answers in rows:
-        add("questions", {"prompt": f"{known['intro']}Q: {ask}\nA:", "right": answers})
-    for ask, answers in rows[:: len(rows) // facts["chat"]]:
-        add("chat", {"messages": [{"role": "user", "content": ask}], "right": answers})
-    long, lots = facts["long"], random.Random("long")  # noqa: S311 - no secret
+    for question, answers in rows:
+        add("questions", {"prompt": f"{known['intro']}Q: {question}\nA:", "right": answers})
+    for question, answers in rows[:: len(rows) // facts["chat"]]:
+        add("chat", {"messages": [{"role": "user", "content": question}], "right": answers})
+    long, generator = facts["long"], random.Random("long")  # noqa: S311 - no secret
     places = product(long["shares"], long["depths"])
     for door, (share, depth) in zip(long["doors"], places, strict=True):
-        secret = str(lots.randrange(10_000, 100_000))
+        secret = str(generator.randrange(10_000, 100_000))
         texts = {name: long[name].format(door=door, number=secret) for name in long["texts"]}
         add("long", {"right": [secret], "long": {"share": share, "depth": depth, **texts}})
     return tuple(items)
@@ -160,13 +160,13 @@ def few_questions() -> list[dict[str, Any]]:
 
 @functools.cache
 def identity() -> str:
-    """Return what this battery is told by: another one's answers are no reference."""
+    """Return a digest of this battery: answers to another one are no reference."""
     text = json.dumps(to_document(battery(tools=True)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def request_of(url: str, items: tuple[Item, ...], *, seed: int = 0, **more: Any) -> dict[str, Any]:
-    """Return what module_utils/quality.py takes; ``seed`` is of the order of asking only."""
+    """Return what module_utils/quality.py takes; ``seed`` changes the order of requests only."""
     facts = knowledge("quality/battery.yml")
     names = ("concurrency", "answer_seconds", "battery_seconds", "long")
     limits = {name: facts[name] for name in names}
@@ -184,7 +184,7 @@ def read_reference(text: str, name: str) -> Quality:
 
 
 def quality_of(data: Any, name: str) -> Quality:
-    """Return answers from a document of somebody else; ValueError where they are out of bounds."""
+    """Return answers from an untrusted document; ValueError where they are out of bounds."""
     quality = from_document(Quality, data, name)
     if len(quality.answers) > MOST_ANSWERS:
         raise ValueError(f"{len(quality.answers)} answers, expected at most {MOST_ANSWERS}")
@@ -192,5 +192,5 @@ def quality_of(data: Any, name: str) -> Quality:
         if max(map(len, (answer.tokens, answer.logprobs, answer.ids))) > MOST_TOKENS:
             raise ValueError(f"answer {key:.40} has more than {MOST_TOKENS} tokens")
         if not all(map(math.isfinite, answer.logprobs)):
-            raise ValueError(f"answer {key:.40} has a log probability that is no number")
+            raise ValueError(f"answer {key:.40} has a log probability that is not finite")
     return quality

@@ -25,9 +25,9 @@ from ..plan.types import Plan
 from .battery import (
     Answer,
     Item,
+    Outcome,
     Probe,
     Quality,
-    Says,
     Verdict,
     battery,
     identity,
@@ -61,7 +61,7 @@ def is_right(item: Item, answer: Answer) -> bool:
 def quality(
     items: Sequence[Item], measured: Mapping[str, Any], date: str, **facts: str | int | None
 ) -> Quality:
-    """Return the document of what module_utils/quality.py measured, on whatever host.
+    """Return the document of what module_utils/quality.py measured, on any host.
 
     Raises ApiaryError, KeyError, TypeError or ValueError where it is not what that returns.
     """
@@ -75,7 +75,7 @@ def quality(
 
 
 def facts_of(plan: Plan, unit: str = "") -> dict[str, Any]:
-    """Return what a plan says of a replica, its first without a name."""
+    """Return a plan's facts about a replica, its first without a name."""
     replica = next(one for one in plan.replicas if unit in ("", one.unit))
     return {
         "model": plan.deployment.model.name,
@@ -112,14 +112,14 @@ def evaluate(
         items = [item for item in items if not item.long]
     probes = tuple(_probes(items, reference, now, facts, bool(differs)))
     verdicts = {probe.verdict for probe in probes}
-    order: tuple[Says, ...] = ("worse", "not decided", "same")
-    says = next(one for one in order if one in verdicts)
-    told = "; ".join(text_of(probe) for probe in probes if probe.verdict == says)
-    if says == "worse":
-        found.append(Finding("QUALITY-WORSE", replica, told))
-    elif says == "not decided":
-        found.append(Finding("QUALITY-NOT-DECIDED", replica, told))
-    return Verdict(replica, says, now.share, probes, differs, tuple(found))
+    order: tuple[Outcome, ...] = ("worse", "not decided", "same")
+    outcome = next(one for one in order if one in verdicts)
+    message = "; ".join(text_of(probe) for probe in probes if probe.verdict == outcome)
+    if outcome == "worse":
+        found.append(Finding("QUALITY-WORSE", replica, message))
+    elif outcome == "not decided":
+        found.append(Finding("QUALITY-NOT-DECIDED", replica, message))
+    return Verdict(replica, outcome, now.share, probes, differs, tuple(found))
 
 
 def judged(
@@ -129,11 +129,11 @@ def judged(
     known: Quality,
     date: str,
 ) -> tuple[Finding, ...]:
-    """Return what there is to say of replicas' answers; only those of its model have a reference.
+    """Return the findings about replicas' answers; only those of its model have a reference.
 
     ``results`` are those of module replica_smoke. Raises QUALITY-BATTERY or QUALITY-NOT-ASKED.
     """
-    asked: dict[str, Quality] = {}
+    measured: dict[str, Quality] = {}
     findings: list[Finding] = []
     for result in results:
         if result.get("skipped"):
@@ -146,16 +146,16 @@ def judged(
         replica = f"{host}, {unit} ({', '.join(facts['gpus'])})"
         own = {key: facts[key] for key in ("recipe", "gpu")}
         try:
-            # Tool calls were asked for where the host was told to.
+            # Tool calls were requested where the plan has a parser.
             items = battery("tools-0" in result["quality"]["answers"])
             answers = quality(items, result["quality"], date, **own)
         except (KeyError, TypeError, ValueError) as failure:
             message = f"the host reports no answers: {failure!r:.200}"
             raise error("QUALITY-NOT-ASKED", replica, message) from None
-        asked[replica] = answers
+        measured[replica] = answers
         reference = known if known.model == answers.model else None
         findings += evaluate(replica, items, answers, reference).findings
-    return (*findings, *strangers(asked, battery()))
+    return (*findings, *outliers(measured, battery()))
 
 
 def text_of(probe: Probe) -> str:
@@ -169,10 +169,10 @@ def text_of(probe: Probe) -> str:
     return f"{probe.name}: {of(probe.now)}{before}, {between}, {shows}"
 
 
-def strangers(qualities: Mapping[str, Quality], items: Sequence[Item]) -> tuple[Finding, ...]:
+def outliers(qualities: Mapping[str, Quality], items: Sequence[Item]) -> tuple[Finding, ...]:
     """Return a finding for each replica whose answers are not those of its siblings.
 
-    Siblings have one recipe. Of two nobody knows which is wrong, so both are named.
+    Siblings have one recipe. Of two either may be wrong, so both are named.
     """
     facts = knowledge("quality/battery.yml")
     apart: dict[str, set[str]] = {name: set() for name in qualities}
@@ -235,13 +235,13 @@ def _paired(
     error_ = math.sqrt(max(spread - (lost - won) ** 2 / count, facts["flip"])) / count
     shows = (z + NormalDist().inv_cdf(facts["power"])) * math.sqrt(spread) / count
     chance = _tail(max(lost - won, 0), known, facts["flip"])
-    says: Says = "same"
+    outcome: Outcome = "same"
     if lost > won and chance < 1 - facts["confidence"]:
-        says = "worse"
+        outcome = "worse"
     elif shows > facts["resolution"] and count >= 30:
-        says = "not decided"
+        outcome = "not decided"
     half, less = z * error_, now - before
-    return Probe(name, says, "share", count, now, before, less - half, less + half, shows)
+    return Probe(name, outcome, "share", count, now, before, less - half, less + half, shows)
 
 
 def _drift(
@@ -254,13 +254,13 @@ def _drift(
     z = NormalDist().inv_cdf(facts["confidence"])
     middle, deviation = fmean(known), stdev(known) / math.sqrt(len(known))
     low, high = max(0.0, middle - z * deviation), middle + z * deviation
-    says: Says = "same" if high < limit else "worse" if low > limit else "not decided"
+    outcome: Outcome = "same" if high < limit else "worse" if low > limit else "not decided"
     shows = limit + (z + NormalDist().inv_cdf(facts["power"])) * deviation
-    yield Probe(name, says, "nats", len(known), middle, None, low, high, shows)
+    yield Probe(name, outcome, "nats", len(known), middle, None, low, high, shows)
 
 
 def _noise(quality: Quality, items: Sequence[Item]) -> list[float]:
-    """Return how far apart the two answers to each text are, asked alone and among others."""
+    """Return how far apart the two answers to each text are, sent alone and among others."""
     answers = quality.answers
     names = [item.id for item in items if item.group == "texts" and item.alone]
     pairs = [_apart(answers.get(n, _NONE), answers.get(f"{n[:-1]}b", _NONE)) for n in names]
@@ -298,15 +298,17 @@ def _unanswered(
 
 
 def _first(replica: str, now: Quality) -> Iterable[Finding]:
-    """Say what can be said without a reference: a published score sets a floor."""
+    """Return what can be known without a reference: a published score sets a floor."""
     for one in knowledge("quality/published.yml")["models"]:
         if re.fullmatch(one["model"], now.model, re.IGNORECASE):
-            told = f"{one['benchmark']} {one['score']} is published"
-            message = f"{now.share:.0%} of simple questions are right; {told}"
+            published = f"{one['benchmark']} {one['score']} is published"
+            message = f"{now.share:.0%} of simple questions are right; {published}"
             if now.share < one["least"]:
                 yield Finding("QUALITY-BELOW-PUBLISHED", replica, message, source=one["source"])
             return
-    message = f"{now.share:.0%} of simple questions are right; nothing says what is expected"
+    message = (
+        f"{now.share:.0%} of simple questions are right; no score is published to compare with"
+    )
     yield Finding("QUALITY-FIRST-RUN", replica, message)
 
 

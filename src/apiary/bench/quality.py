@@ -32,7 +32,7 @@ from apiary.app.output import echo, exit_code, plain_table, print_document, prog
 @click.option("--plan", metavar="PLAN", help="What serves: its recipe, GPU and tool parser.")
 @click.option("--model", help="The name that is served; else that of the plan, or the first one.")
 @click.option("--revision", help="Of the model's weights, for the reference.")
-@click.option("--tools", is_flag=True, help="Ask for tool calls, too; a plan with a parser does.")
+@click.option("--tools", is_flag=True, help="Request tool calls, too; a plan with a parser does.")
 @click.option("--seed", default=0, show_default=True, help="Of the order of the questions.")
 @click.option(
     "--api-key-file",
@@ -41,14 +41,14 @@ from apiary.app.output import echo, exit_code, plain_table, print_document, prog
 )
 @json_option
 def quality_command(**options: Any) -> int:
-    """Ask replicas some 270 questions, and say whether their answers are still right.
+    """Send replicas some 270 questions, and report whether their answers are still right.
 
     \b
     apiary quality --url http://gpu-001:8000 --write-reference quality.json
     apiary quality --url http://gpu-001:8000 --reference quality.json
     apiary quality --url http://gpu-001:8000 --url http://gpu-001:8001 --plan plan.json
 
-    Ask while nothing else is sent to a replica. Several replicas are compared with one another.
+    Run it while nothing else is sent to a replica. Several replicas are compared with one another.
 
     Exit code 0: nothing speaks against the answers; 1: they are worse, or differ; 2: wrong usage.
     """
@@ -56,42 +56,44 @@ def quality_command(**options: Any) -> int:
     reference = batteries.read_reference(read_text(name), name) if name else None
     facts = gate.facts_of(load_plan(options["plan"])) if options["plan"] else {}
     items = batteries.battery(options["tools"] or bool(facts.get("tools")))
-    asked = {url: _asked(url, items, options, facts) for url in dict.fromkeys(options["urls"])}
-    verdicts = [gate.evaluate(url, items, answers, reference) for url, answers in asked.items()]
+    measured = {
+        url: _measured(url, items, options, facts) for url in dict.fromkeys(options["urls"])
+    }
+    verdicts = [gate.evaluate(url, items, answers, reference) for url, answers in measured.items()]
     findings = [finding for verdict in verdicts for finding in verdict.findings]
-    findings += gate.strangers(asked, items)
+    findings += gate.outliers(measured, items)
     if options["as_json"]:
-        print_document({"verdicts": verdicts, "answers": asked})
+        print_document({"verdicts": verdicts, "answers": measured})
     else:
         for verdict in verdicts:
             _show(verdict)
     if options["write_reference"] and not has_errors(findings):
-        write_text(Path(options["write_reference"]), dumps(next(iter(asked.values()))))
+        write_text(Path(options["write_reference"]), dumps(next(iter(measured.values()))))
         echo(f"{options['write_reference']} is the reference now", err=True)
     report(findings, options["as_json"])
     return exit_code(findings)
 
 
-def _asked(url: str, items: Any, options: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
+def _measured(url: str, items: Any, options: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
     """Return what a replica answers, with its progress on stderr; raises QUALITY-NOT-ASKED."""
     name, path = options["model"] or facts.get("model"), options["api_key_file"]
     request = batteries.request_of(url, items, seed=options["seed"], model=name)
     key = (read_text(path) if path else os.environ.get("VLLM_API_KEY", "")).strip()
     with progress(options["as_json"]) as bars:
-        task = bars.add_task(f"asking {url}", total=len(items))
+        task = bars.add_task(url, total=len(items))
         try:
-            measured = measure(
+            result = measure(
                 request, key.partition("\n")[0], lambda done: bars.update(task, completed=done)
             )
         except QualityError as failure:
             raise error("QUALITY-NOT-ASKED", url, str(failure)) from None
     own = {"recipe": facts.get("recipe"), "gpu": facts.get("gpu"), "revision": options["revision"]}
-    return gate.quality(items, measured, utc_now(), **own)
+    return gate.quality(items, result, utc_now(), **own)
 
 
 def _show(verdict: batteries.Verdict) -> None:
-    says = f": {verdict.verdict}" if verdict.verdict else ""
-    table = plain_table("probe", "verdict", "", title=f"{verdict.replica}{says}")
+    outcome = f": {verdict.verdict}" if verdict.verdict else ""
+    table = plain_table("probe", "verdict", "", title=f"{verdict.replica}{outcome}")
     table.add_row("questions right", "", f"{verdict.share:.1%}")
     for probe in verdict.probes:
         table.add_row(probe.name, probe.verdict, gate.text_of(probe).partition(": ")[2])

@@ -175,7 +175,7 @@ def test_a_model_that_does_not_repeat_itself_is_only_warned_of(ask, replica):
     ("whole", "streamed", "said"),
     [
         (500, None, "HTTP 500"),
-        (b"not json", None, "no JSON"),
+        (b"not json", None, "not JSON"),
         ({"choices": []}, None, "no completion"),
         ({"choices": [{"text": "", "finish_reason": "abort"}]}, None, "ended with 'abort'"),
         (None, b"", "without [DONE]"),

@@ -23,8 +23,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery im
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.evaluate import (
     judged,
+    outliers,
     quality,
-    strangers,
 )
 
 from apiary.app.cli import main
@@ -107,7 +107,9 @@ def test_every_item_has_an_answer_and_prompts_fill_the_context(replica):
 
 def test_time_that_runs_out_is_told(replica):
     measured = measure(request_of(replica.url, ITEMS) | {"battery_seconds": -1})
-    assert {one["problem"] for one in measured["answers"].values()} >= {"no time was left to ask"}
+    assert {one["problem"] for one in measured["answers"].values()} >= {
+        "no time was left for the request"
+    }
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_replicas_of_another_model_make_siblings_no_more_alike(reference):
     }
     asked = {"a": reference, "b": replace(reference, answers=apart)}
     asked |= {name: replace(reference, model=name) for name in ("m2", "m3", "m4")}
-    assert {one.subject for one in strangers(asked, ITEMS)} == {"a", "b"}
+    assert {one.subject for one in outliers(asked, ITEMS)} == {"a", "b"}
 
 
 def test_a_reference_without_answers_is_refused(judge, reference):

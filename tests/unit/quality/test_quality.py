@@ -23,8 +23,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery im
 from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.evaluate import (
     evaluate,
     is_right,
+    outliers,
     quality,
-    strangers,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -239,11 +239,11 @@ def test_a_reference_of_something_else_is_refused(field):
 
 def test_the_replica_that_differs_is_named():
     bad = measured(moved("texts", 0.1))
-    assert strangers({"a": SOUND, "b": SOUND, "c": SOUND}, ITEMS) == ()
-    found = strangers({"a": SOUND, "b": bad, "c": SOUND}, ITEMS)
+    assert outliers({"a": SOUND, "b": SOUND, "c": SOUND}, ITEMS) == ()
+    found = outliers({"a": SOUND, "b": bad, "c": SOUND}, ITEMS)
     assert [(one.code, one.subject) for one in found] == [("QUALITY-SIBLING", "b")]
-    assert len(strangers({"a": SOUND, "b": bad}, ITEMS)) == 2
-    assert strangers({"a": SOUND, "b": replace(bad, recipe="other")}, ITEMS) == ()
+    assert len(outliers({"a": SOUND, "b": bad}, ITEMS)) == 2
+    assert outliers({"a": SOUND, "b": replace(bad, recipe="other")}, ITEMS) == ()
 
 
 def test_a_reference_comes_back_as_it_was_written():

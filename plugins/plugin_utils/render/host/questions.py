@@ -47,7 +47,7 @@ class Questions:
         return {**self._open["body"], **self._more}
 
     def take(self, answer: Answer) -> None:
-        """Count the answer to the question that was sent; any but a completion is none."""
+        """Count the answer to the question that was sent; only a completion is one."""
         question, self._open = self._open or {}, None
         try:
             text = json.loads(answer.body if answer.status == 200 else "")["choices"][0]["text"]
