@@ -45,6 +45,7 @@ class Job(typing.NamedTuple):
     usage_at_end: bool
     ignore_end: bool
     name: str
+    logprobs: bool = False
 
 
 def words(text: str) -> list[str]:
@@ -145,6 +146,7 @@ def read(body: typing.Any, chat: bool, models: list[str], max_model_len: int) ->
         usage_at_end=bool(options.get("include_usage")),
         ignore_end=bool(body.get("ignore_eos")),
         name=("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex[:16],
+        logprobs=body.get("prompt_logprobs") is not None,
     )
 
 
@@ -185,6 +187,9 @@ def whole_answer(
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice["text"] = text
+        if job.logprobs:
+            # Every token is as likely as any: nothing is computed here.
+            choice["prompt_logprobs"] = [None, *([{"0": {"logprob": -1.0}}] * 4)]
         choices.append(choice)
     kind = "chat.completion" if job.chat else "text_completion"
     return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import http.server
 import json
+import os
 import socket
 import ssl
 import threading
@@ -35,6 +36,16 @@ ROUTES = {
 }
 # prometheus-fastapi-instrumentator leaves these out of http_requests_total, as vLLM tells it to.
 UNCOUNTED = ("/health", "/ping", "/version", "/load", "/metrics")
+
+
+def known_answer(prompt: str) -> str | None:
+    """Return what the file APIARY_DOUBLE_ANSWERS has as the answer to a question, if it has one."""
+    try:
+        with open(os.environ["APIARY_DOUBLE_ANSWERS"], encoding="utf-8") as stream:
+            answers = json.load(stream)
+    except (KeyError, OSError):
+        return None
+    return answers.get(prompt.removesuffix("\nA:").rpartition("Q: ")[2])
 
 
 class State(typing.NamedTuple):
@@ -224,7 +235,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     ) -> typing.Generator[tuple[int, str, str | None], None, None]:
         engine, index = self.server.state.engine, 0
         for prompt in job.prompts:
-            answer = f"{self.server.state.signature} you said: {prompt.text or '(token ids)'}"
+            answer = known_answer(prompt.text)
+            if answer is None:
+                answer = f"{self.server.state.signature} you said: {prompt.text or '(token ids)'}"
             tokens, finish = protocol.plan_answer(job, answer)
             for _ in range(job.answers):
                 name = f"{job.name}-{index}"
