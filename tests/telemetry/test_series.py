@@ -179,3 +179,22 @@ def test_dashboards_of_this_fleet_are_all_four(fleet):
     assert len(dashboards(fleet.plan)) == len(boards())
     for text in dashboards(fleet.plan).values():
         json.loads(text)
+
+
+def test_answers_that_supervisors_count_show_by_replica(fleet):
+    hosts = [host for host in fleet.hosts if host.plans]
+    for host in hosts:
+        root = fleet.directory / host.name
+        fleet.answered(root, host.plans[0], right=70, wrong=10)
+        fleet.textfile(root)
+
+    def shown():
+        found = fleet.prometheus.query("apiary:quality_right:ratio_6h")
+        return [round(float(one["value"][1]), 2) for one in found]
+
+    until(
+        lambda: shown() == [0.75] * 4, lambda: f"four shares of 30 in 40, not {shown()}", PATIENCE
+    )
+    assert {
+        one["value"][1] for one in fleet.prometheus.query("apiary:quality_differing:count")
+    } == {"0"}
