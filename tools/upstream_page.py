@@ -128,16 +128,20 @@ def ours(model: str, entry: Mapping[str, Any], theirs: Settings, version: str) -
         return None
     architecture = read_config(json.dumps(known["config"]), model)
     size = int(theirs.flags.get("tensor_parallel_size") or 0) or entry.get("tensor_parallel")
-    if not isinstance(size, int):  # as many of 8 GPUs as its heads can be split over
-        size = max(each for each in (1, 2, 4, 8) if not (architecture.heads or 8) % each)
+    heads = architecture.heads or 8
+    sizes = [size] if isinstance(size, int) else [each for each in (8, 4, 2, 1) if not heads % each]
     together = theirs.flags.get("enable_expert_parallel") == "true"
-    deployment = Deployment(
-        name="upstream",
-        model=ModelSpec(model, "/models/upstream"),
-        engine=EngineSpec(version),
-        layout=Layout(size, 1, together),
-    )
-    return assess(architecture, deployment, GPU, 8000)
+    made = []
+    for each in sizes:
+        deployment = Deployment(
+            name="upstream",
+            model=ModelSpec(model, "/models/upstream"),
+            engine=EngineSpec(version),
+            layout=Layout(each, 1, together),
+        )
+        made.append(assess(architecture, deployment, GPU, 8000))
+    # Where upstream names no size: the widest of those that least is said against.
+    return min(made, key=lambda one: len(one.refused))
 
 
 def differences(theirs: Settings, mine: Settings) -> Iterator[tuple[str, str, str, str]]:

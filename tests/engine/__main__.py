@@ -90,6 +90,8 @@ def judge(arguments: argparse.Namespace) -> int:
             )
         )
     print(verdict.table([one.row for one in results]))
+    for one in results:
+        print(f"{one.row[0]} on {arguments.gpu}: {verdict.summary(one.records)}")
     problems = [problem for one in results for problem in one.problems]
     for problem in problems:
         print(f"\n{problem}")

@@ -60,6 +60,7 @@ PROCESSORS = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2_5_VLProcessor",
     },
+    "kimi_k25": KIMI,  # whose own is code beside the weights
     "kimi_k3": KIMI,
 }
 # Stands in for the configuration class that some models bring beside their weights.

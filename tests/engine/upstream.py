@@ -39,8 +39,6 @@ def models(home: Path) -> dict[str, Model]:
     for name, own in published.recipes().items():
         text, directory = json.dumps(configs[own]), home / "models" / "upstream" / name
         published._write(directory, text)
-        if configs[own]["model_type"] == "kimi_k25":  # its own is code beside the weights
-            (directory / "preprocessor_config.json").write_text(json.dumps(published.KIMI))
         result[name] = Model(name, read_config(text, name), directory)
     return result
 

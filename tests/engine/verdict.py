@@ -20,6 +20,9 @@ from engine.cases import Case
 # In this order vLLM comes to them; what is refused earlier never gets further.
 STAGES = ("parser", "config", "backend", "load")
 AGREEMENT = 0.01  # of Apiary's bytes with those of vLLM's tensors
+FAR = 0.05
+# What memory is summed up by: the parts that inside/memory.py tells.
+PARTS = {"weights": ("weights",), "KV cache": ("full", "sliding", "linear")}
 COLUMNS = (
     "vLLM",
     "fed",
@@ -86,7 +89,7 @@ def _wrong_memory(
         f"{part} {size:.0f} B a GPU by Apiary, {own:.0f} by vLLM's tensors"
         for part, size in apiary.items()
         if size is not None and (own := vllm[part]) is not None
-        if abs(size - own) > AGREEMENT * max(size, own)
+        if _apart(size, own) > AGREEMENT
     ]
     return "; ".join(wrong) or None
 
@@ -120,6 +123,32 @@ def record(one: Verdict, opinion: Mapping[str, Any]) -> dict[str, Any]:
         "argv": case.argv,
         "opinion": opinion,
     }
+
+
+def summary(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return, in a line, how vLLM takes what nothing refuses, and how memory agrees."""
+    planned = [one for one in records if not one["refused"]]
+    accepted = sum(one["opinion"].get("stage") == "accepted" for one in planned)
+    lines = [f"recipes that no rule refuses: {len(planned)}, {accepted} accepted"]
+    wholes = [one for one in planned if one["memory"] and one["opinion"].get("memory")]
+    for title, parts in PARTS.items():
+        apart = []
+        for one in wholes:
+            pairs = [(one["memory"].get(part), one["opinion"]["memory"][part]) for part in parts]
+            unknown = any(None in pair for pair in pairs)
+            apart.append(None if unknown else max(_apart(*pair) for pair in pairs))
+        known = [each for each in apart if each is not None]
+        near = sum(each <= AGREEMENT for each in known)
+        far = sum(each >= FAR for each in known)
+        lines.append(
+            f"{title} of {len(wholes)} whole models: {near} within 1 %, {len(known) - near - far}"
+            f" off by less than 5 %, {far} by more, {len(apart) - len(known)} unknown"
+        )
+    return "; ".join(lines)
+
+
+def _apart(one: float, other: float) -> float:
+    return abs(one - other) / max(one, other, 1)
 
 
 def canary_problem(verdicts: Iterable[Verdict]) -> str | None:

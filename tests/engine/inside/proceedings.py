@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-SECONDS = 120  # a case that hangs is ended
+SECONDS = 300  # a case that hangs is ended; a busy machine takes long
 NEEDED = (
     "vllm.engine.arg_utils",
     "vllm.entrypoints.cli.serve",

@@ -97,8 +97,11 @@ def cut(config: Any) -> None:
     """Leave a model's configuration only its first layers; all of a kind are alike."""
     for part in (config, getattr(config, "text_config", None)):
         _limit(part, ("num_hidden_layers",), LAYERS)
+        _limit(part, ("num_kv_shared_layers",), 0)  # the layers that they share with are gone
     vision = getattr(config, "vision_config", None)
     _limit(vision, ("depth", "num_hidden_layers", "vt_num_hidden_layers"), VISION_LAYERS)
+    if isinstance(kinds := getattr(vision, "layer_types", None), list):
+        vision.layer_types = kinds[:VISION_LAYERS]
 
 
 def _limit(config: Any, names: tuple[str, ...], most: int) -> None:

@@ -4,10 +4,20 @@
 
 """Which answers of vLLM agree with which words of ours."""
 
+import dataclasses
+
 import pytest
 
 from engine.cases import Case
-from engine.verdict import canary_problem, disagreements, row, table, verdict
+from engine.verdict import (
+    canary_problem,
+    disagreements,
+    record,
+    row,
+    summary,
+    table,
+    verdict,
+)
 
 
 def case(*refused, backend=None):
@@ -120,3 +130,22 @@ def test_the_table_counts_every_case_once():
     heading, numbers = table([line]).splitlines()
     assert len(heading) == len(numbers)
     assert heading.split()[0] == "vLLM"
+
+
+@pytest.mark.parametrize(
+    ("apiary", "vllm", "words"),
+    [
+        (1000, 1005, "1 within 1 %, 0 off by less than 5 %, 0 by more, 0 unknown"),
+        (1000, 1020, "0 within 1 %, 1 off by less than 5 %, 0 by more, 0 unknown"),
+        (1000, 2000, "0 within 1 %, 0 off by less than 5 %, 1 by more, 0 unknown"),
+        (None, 2000, "0 within 1 %, 0 off by less than 5 %, 0 by more, 1 unknown"),
+    ],
+)
+def test_a_run_is_summed_up_by_what_vllm_takes_and_holds(apiary, vllm, words):
+    kv = {"full": 8, "sliding": 0, "linear": 0}
+    whole = dataclasses.replace(case(), memory={"weights": apiary, **kv})
+    cases = [(whole, said() | {"memory": {"weights": vllm, **kv}})]
+    cases += [(case(), said("load")), (case(("R", "config")), said("config"))]
+    line = summary([record(verdict(one, opinion), opinion) for one, opinion in cases])
+    assert line.startswith("recipes that no rule refuses: 2, 1 accepted; ")
+    assert f"weights of 1 whole models: {words}; KV cache of 1 whole models: 1 within" in line
