@@ -15,15 +15,14 @@ from ..plugin_utils.acceptance.accept import accept, burn_in, due, to_measure
 from ..plugin_utils.acceptance.types import TESTS, Acceptance, Measured, Settings
 from ..plugin_utils.adapters import Deciding, module_result
 from ..plugin_utils.documents import dumps, from_document, to_document
-from ..plugin_utils.evidence.scopes import bounded, requested
-from ..plugin_utils.evidence.types import Evidence
+from ..plugin_utils.evidence.types import Evidence, bounded, requested
 from ..plugin_utils.files import utc_now, write_text
 from ..plugin_utils.findings import Finding, error, has_errors
 from ..plugin_utils.fleet.saved import load
 from ..plugin_utils.fleet.types import Survey
-from ..plugin_utils.host.concerns import CONCERNS, decide
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role, settings_of
+from ..plugin_utils.host.types import CONCERNS, decide
 
 _NO_SETTINGS = ("evidence", "concerns", "dest")
 

@@ -17,8 +17,8 @@ from ..plugin_utils.findings import ApiaryError, error
 from ..plugin_utils.fleet.applying import Pending, applied, concerns_of, refusals, role_of
 from ..plugin_utils.fleet.given import leave, pending
 from ..plugin_utils.fleet.saved import save_documents
-from ..plugin_utils.host.concerns import CONCERNS, decide, failing
 from ..plugin_utils.host.role_options import options_of, read_role, settings_of
+from ..plugin_utils.host.types import CONCERNS, decide, failing
 
 
 class ActionModule(Deciding):

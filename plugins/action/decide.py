@@ -11,9 +11,9 @@ from ..plugin_utils.documents import from_document, to_document
 from ..plugin_utils.evidence.types import Evidence
 from ..plugin_utils.findings import ApiaryError, stop_on_errors
 from ..plugin_utils.fleet.given import given_evidence
-from ..plugin_utils.host.concerns import decide, failing
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import interpreter, options_of, read_role, settings_of
+from ..plugin_utils.host.types import decide, failing
 from ..plugin_utils.role_plans import ROLES, Inventory, decide_replicas, decide_role
 
 

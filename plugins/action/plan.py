@@ -14,7 +14,7 @@ from ..plugin_utils.files import read_text
 from ..plugin_utils.fleet.given import fleet_of, given_evidence, known_architecture
 from ..plugin_utils.fleet.saved import save_documents
 from ..plugin_utils.fleet.serving import Wish, decide_serving, running_documents, topology_of
-from ..plugin_utils.plan.check import parse_plan
+from ..plugin_utils.plan.types import parse_plan
 
 
 class ActionModule(Deciding):

@@ -23,8 +23,7 @@ from ..plugin_utils.findings import ApiaryError, Finding, error, has_errors, sto
 from ..plugin_utils.fleet.saved import host_directory, was_decided
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
-from ..plugin_utils.plan.check import plan_of
-from ..plugin_utils.plan.types import Plan
+from ..plugin_utils.plan.types import Plan, plan_of
 from ..plugin_utils.quality.battery import battery, identity, read_reference, request_of
 from ..plugin_utils.quality.evaluate import facts_of, judged
 from ..plugin_utils.reach import with_reach

@@ -15,8 +15,7 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ..plugin_utils.adapters import Deciding as DecidingAction
 from ..plugin_utils.adapters import module_result, warn
 from ..plugin_utils.documents import dumps, from_document
-from ..plugin_utils.evidence.scopes import bounded, requested
-from ..plugin_utils.evidence.types import Evidence
+from ..plugin_utils.evidence.types import Evidence, bounded, requested
 from ..plugin_utils.files import read_text, utc_now, write_text
 from ..plugin_utils.findings import ApiaryError, Finding, error
 from ..plugin_utils.fleet.applying import pending_of
@@ -31,8 +30,7 @@ from ..plugin_utils.fleet.given import (
 )
 from ..plugin_utils.fleet.saved import save_documents
 from ..plugin_utils.fleet.serving import Wish, spans_hosts
-from ..plugin_utils.fleet.survey import evaluate, resources_of
-from ..plugin_utils.fleet.takeover import lines, takeover
+from ..plugin_utils.fleet.survey import evaluate, lines, resources_of, takeover
 from ..plugin_utils.fleet.types import Survey
 from ..plugin_utils.host.role_options import options_of
 from ..plugin_utils.reach import with_reach

@@ -33,7 +33,7 @@ from ..plugin_utils.findings import error
 from ..plugin_utils.fleet.given import given_evidence
 from ..plugin_utils.fleet.names import address_of
 from ..plugin_utils.host.role_options import options_of, read_role
-from ..plugin_utils.plan.check import plan_of
+from ..plugin_utils.plan.types import plan_of
 from ..plugin_utils.render.replicas import decide
 from ..plugin_utils.rollout.events import server_of
 from ..plugin_utils.run_owner import is_dead, owner, show_alive

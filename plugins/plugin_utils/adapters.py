@@ -17,8 +17,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.replicas.smoke import certificate
 from .documents import YAML_LOADER, from_document, knowledge, to_document
-from .evidence.scopes import bounded, requested
-from .evidence.types import Evidence
+from .evidence.types import Evidence, bounded, requested
 from .files import findings_here
 from .findings import ApiaryError, Finding, error, from_host
 from .fleet.names import address_of

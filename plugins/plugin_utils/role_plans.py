@@ -23,7 +23,7 @@ from .fleet.saved import quarantined, saved_plans
 from .host import telemetry as telemetry_host
 from .host import weights
 from .host.types import ConcernPlan
-from .plan.check import plan_of
+from .plan.types import plan_of
 from .reach import Known, reach_of, with_reach
 from .render import replicas
 from .render.replicas import closed

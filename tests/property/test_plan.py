@@ -24,8 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config impor
     known_names,
     read_config,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, check_plan
 from hypothesis import given
 from hypothesis import strategies as st
 

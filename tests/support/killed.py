@@ -21,7 +21,7 @@ from typing import Any
 import ansible
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Deployment
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, from_document
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import requested
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import requested
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.serving import topology_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
 

@@ -2,7 +2,7 @@
 
 """Collect what a host itself says, beside its GPUs: system, kernel, packages, mounts, services.
 
-What that is the controller says by scope (plugin_utils/evidence/scopes.py); the document is
+What that is the controller says by scope (plugin_utils/evidence/types.py); the document is
 `apiary.evidence/v1`, verbatim as always.
 """
 

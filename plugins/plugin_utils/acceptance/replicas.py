@@ -12,8 +12,7 @@ from ..evidence.types import Evidence
 from ..findings import ApiaryError
 from ..host.facts import command, serving_replicas
 from ..host.types import Check
-from ..plan.check import parse_plan
-from ..plan.types import Plan
+from ..plan.types import Plan, parse_plan
 from ..render.replicas import render_systemd
 
 _LISTENS = {None: "no list of ports", True: "listening", False: "nothing listens"}

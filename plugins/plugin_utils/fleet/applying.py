@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..findings import Finding, errors_of
-from ..host.concerns import CONCERNS
+from ..host.types import CONCERNS
 from .deciding import Decided
 from .survey import resources_of
 from .types import ConcernSurvey, Survey

@@ -18,12 +18,11 @@ from ..engine.rules import rules
 from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, error
 from ..gpus import gpu_models
-from ..host.concerns import CONCERNS, decide
 from ..host.program import findings
 from ..host.role_options import Role, digest, read_role, settings_of, without_secrets
+from ..host.types import CONCERNS, decide
 from ..model.types import Architecture
-from ..plan.check import plan_of
-from ..plan.types import Plan
+from ..plan.types import Plan, plan_of
 from ..render.replicas import decide as decide_replicas
 from ..render.replicas import decide_absent
 from ..render.unit import supervisor_files, templates

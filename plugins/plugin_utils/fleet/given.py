@@ -17,7 +17,7 @@ from ansible import constants
 from ..checkpoint import read_checkpoint
 from ..deployment import Deployment
 from ..documents import from_document, to_document
-from ..evidence.scopes import bounded, check_size
+from ..evidence.types import bounded, check_size
 from ..files import read_text, write_text
 from ..findings import error
 from ..model.types import Architecture

@@ -18,8 +18,7 @@ from typing import Any
 from ..documents import knowledge
 from ..evidence.types import CommandOutput, Evidence
 from ..findings import Finding, by_severity, has_errors
-from ..plan.check import plan_of
-from ..plan.types import Plan
+from ..plan.types import Plan, plan_of
 from .applying import Pending
 from .fetches import Resource, exports, requirements, sources
 from .names import fold

@@ -18,8 +18,7 @@ from typing import TypeVar
 from ..documents import dumps, from_document
 from ..files import read_text, utc_now, write_text
 from ..findings import ApiaryError, Finding, error
-from ..plan.check import parse_plan
-from ..plan.types import Plan
+from ..plan.types import Plan, parse_plan
 from .ledger import Decided, Ledger
 from .types import Quarantine, Survey
 

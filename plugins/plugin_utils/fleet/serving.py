@@ -17,11 +17,10 @@ from ..evidence.types import Evidence
 from ..findings import ApiaryError, Finding, has_errors
 from ..model.types import Architecture
 from ..plan.build import PlanRequest, build_plans
-from ..plan.check import plan_of
 from ..plan.explain import summary
 from ..plan.nodes import Member, Place, check_nodes, node_of, nodes_of
 from ..plan.together import others_of, running_plans, tell_others
-from ..plan.types import Plan
+from ..plan.types import Plan, plan_of
 from ..render.replicas import render_systemd
 from ..render.unit import RenderedFile
 from ..topology.host import from_evidence

@@ -16,8 +16,7 @@ from ..findings import error
 from . import modules, quantization, towers
 from .attention import DECISIVE, attention_details, attention_name, head_dim
 from .families import LARGEST, Reader, is_size, reader
-from .ffn import experts
-from .layers import MOST_LAYERS
+from .layers import MOST_LAYERS, experts
 from .towers import extra_modules
 from .types import Architecture
 

@@ -13,9 +13,8 @@ from ..documents import knowledge
 from ..engine.facts import with_profile
 from ..findings import ApiaryError, Finding
 from ..topology.types import Topology
-from .check import plan_of
 from .engines import argument
-from .types import Plan
+from .types import Plan, plan_of
 
 GIB = 2**30
 

@@ -11,8 +11,17 @@ from typing import Any
 from ..documents import from_document
 from ..findings import ApiaryError, Finding, error
 from ..plan.types import replica_number, server_name
-from .maintenance import plan_maintenance, serving, units_to_start
-from .progress import Failure, Outcome, Progress, closing, failure_of, may_begin
+from .progress import (
+    Failure,
+    Outcome,
+    Progress,
+    closing,
+    failure_of,
+    may_begin,
+    plan_maintenance,
+    serving,
+    units_to_start,
+)
 from .types import Step
 
 _FIELDS = {item.name for item in fields(Progress)}

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..documents import to_document
 from ..findings import error
-from ..plan.check import parse_plan
-from ..plan.types import Plan
+from ..plan.types import Plan, parse_plan
 from .types import HostSteps, Situation, Step
 
 

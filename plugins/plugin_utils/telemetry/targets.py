@@ -11,8 +11,7 @@ from typing import Any
 from ..fleet.names import address_of
 from ..fleet.saved import quarantined, saved_plans, saved_system
 from ..host.telemetry.amd import has_package, way
-from ..plan.check import plan_of
-from ..plan.types import Plan
+from ..plan.types import Plan, plan_of
 from ..router.types import RouterSettings
 from .promql import ALERTMANAGER, AMD, ENGINE, HAPROXY, NODE, PLAIN, PROMETHEUS, known
 from .types import MonitoredHost, Target, TelemetrySettings

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from ..evidence.scopes import too_large
+from ..evidence.types import too_large
 from ..findings import Finding
 from .readers.text import integer, known, natural
 from .types import LinkType

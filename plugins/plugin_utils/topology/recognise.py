@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..evidence.scopes import check_size
+from ..evidence.types import check_size
 from ..findings import ApiaryError
 from . import problems
 from .checks import listed

@@ -15,8 +15,8 @@ from ..deployment import Deployment
 from ..documents import from_document, to_document
 from ..findings import Finding, error
 from ..plan.build import architecture_of
-from ..plan.check import plan_of
 from ..plan.together import running_plans
+from ..plan.types import plan_of
 from ..slo import slo
 from ..topology.types import Topology
 from . import candidates, knobs, steps

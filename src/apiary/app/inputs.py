@@ -24,8 +24,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import er
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 from ansible_collections.apiary.instinct.plugins.plugin_utils.placement.types import Placement
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import plan_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, plan_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read import read
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Topology
 

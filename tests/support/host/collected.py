@@ -5,7 +5,7 @@
 """Evidence of scopes, as a host collects it when the controller has said what they are."""
 
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import collect_host
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import sources
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import sources
 
 
 def collected(scopes, run, root):

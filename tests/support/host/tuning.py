@@ -10,7 +10,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
     CommandOutput,
     Evidence,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import decide
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import decide
 
 RELEASES = {
     "debian": ("debian", "12"),

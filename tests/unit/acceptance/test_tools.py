@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance import measured
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.measured import (
     parse_rccl,
     parse_rvs,
     parse_transferbench,

@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.types import TESTS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.adapters import documented
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.deciding import warm
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import CONCERNS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.role_plans import ROLES
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.events import EVENTS
 

@@ -12,11 +12,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     knowledge,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
+    Evidence,
     requested,
     sources,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import Evidence
 
 from support.host.collected import collected
 from support.topology.simulated import absent

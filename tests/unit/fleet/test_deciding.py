@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
     ConcernSurvey,
     Survey,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import CONCERNS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import decide
 
 from support.demo import demo_plan

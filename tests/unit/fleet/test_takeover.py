@@ -13,10 +13,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types imp
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey import (
     Concern,
-    concern_of,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.takeover import (
     Entry,
+    concern_of,
     lines,
     takeover,
 )

@@ -20,13 +20,15 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.survey impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host import telemetry, weights
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.resources import with_overrides
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import (
     ROLES as DIRECTORY,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.role_options import read_role
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import ConcernPlan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import (
+    CONCERNS,
+    ConcernPlan,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render import replicas
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import ReplicasPlan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import monitoring_role

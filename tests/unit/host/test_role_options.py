@@ -14,7 +14,7 @@ from ansible.template import Templar, trust_as_template
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import from_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host import role_options
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import CONCERNS
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import CONCERNS
 
 
 def options(role, given=None, **variables):

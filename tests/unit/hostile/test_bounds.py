@@ -8,7 +8,7 @@ import json
 import tracemalloc
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     MOST_BYTES,
     bounded,
 )

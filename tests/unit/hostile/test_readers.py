@@ -9,7 +9,7 @@ import re
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence.host import masked
 from ansible_collections.apiary.instinct.plugins.module_utils.load.scrape import LABEL
 from ansible_collections.apiary.instinct.plugins.module_utils.weights.hub import NEXT
-from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.tools import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.acceptance.measured import (
     parse_rccl,
     parse_rvs,
     parse_transferbench,

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import check_plan
 
 from support.demo import demo_plan
 

@@ -16,7 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     architecture_of,
     build_plans,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import plan_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import plan_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Start
 from ansible_collections.apiary.instinct.plugins.plugin_utils.tune.candidates import facts
 

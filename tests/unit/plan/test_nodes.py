@@ -22,7 +22,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     build_plans,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.cases import cases_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.explain import summary
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import (
     Member,
@@ -30,7 +29,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.nodes import 
     check_nodes,
     node_of,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node, Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import (
+    Node,
+    Plan,
+    check_plan,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Nic
 
 from support.engines import KIMI, LLAMA, deployment

@@ -18,14 +18,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     architecture_of,
     build_plans,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import check_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.together import (
     check_memory,
     others_of,
     running_plans,
     tell_others,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan, check_plan
 
 from support.demo import demo_deployment, demo_plan
 from support.topology.topologies import mi325x

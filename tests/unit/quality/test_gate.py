@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.action import rollout
 from ansible_collections.apiary.instinct.plugins.module_utils.quality import QualityError, measure
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.check import plan_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import plan_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery import (
     battery,
     read_reference,

@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     knowledge,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import sources
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import sources
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node, Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import render_systemd
 

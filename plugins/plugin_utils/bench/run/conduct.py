@@ -20,7 +20,7 @@ from ...documents import dumps, from_document, to_document
 from ...files import collection_version, read_text, utc_now, write_text
 from ...findings import Finding, by_severity, error
 from ...numbers import parse_cpulist
-from ...plan.check import parse_plan
+from ...plan.types import parse_plan
 from ...slo import slo as limits
 from .. import ledger, workloads
 from ..comparison import compare

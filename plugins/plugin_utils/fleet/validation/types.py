@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...host.concerns import CONCERNS
+from ...host.types import CONCERNS
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,8 @@ from .node import (
     with_extra_argument,
     without_extra_argument,
 )
-from .objects import manifests, to_yaml, version
+from .objects import DevicePluginPlan, Settings, manifests, to_yaml, version
 from .review import checks, naming, review
-from .settings import DevicePluginPlan, Settings
 
 __all__ = ["DevicePluginPlan", "Settings", "decide"]
 

@@ -22,8 +22,7 @@ from ...topology.types import Topology
 from ..facts import command
 from ..types import HostFile
 from .node import Node
-from .objects import format_memory, parse_memory, shares
-from .settings import Settings
+from .objects import Settings, format_memory, parse_memory, shares
 
 
 def manager_settings(

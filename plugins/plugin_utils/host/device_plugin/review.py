@@ -15,8 +15,7 @@ from ...findings import Finding
 from ...topology.types import Topology
 from ..types import Check
 from .node import Node, holds, state_policy
-from .objects import image, version
-from .settings import Settings
+from .objects import Settings, image, version
 
 # Source: github.com/distribution/reference, its grammar.
 _REGISTRY = re.compile(

@@ -14,7 +14,7 @@ from .. import resources
 from ..facts import is_guest, os_release, serving_replicas
 from ..types import HostFile, Kept, Skipped
 from . import checks, packages, repositories, support
-from .driver import Driver, builds, driver_of, kept_away, reboot_reasons
+from .checks import Driver, builds, driver_of, kept_away, reboot_reasons
 from .host import HostState, boot_minimum, read
 from .target import Target, complete, driver_names, streams, system_of
 from .types import Argv, Key, Offer, Package, RocmPlan, Settings, parse

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import paramiko
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import MOST_BYTES
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import MOST_BYTES
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError, error
 
 from apiary.host.ssh.config import Settings, SshOptions, Target, refusal, settings_of

@@ -18,7 +18,7 @@ from typing import Any
 import paramiko
 from ansible_collections.apiary.instinct.plugins.module_utils.evidence import gpu as collector
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import (
     bounded,
     check_size,
 )

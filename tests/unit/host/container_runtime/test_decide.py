@@ -9,7 +9,6 @@ import tomllib
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
-from ansible_collections.apiary.instinct.plugins.plugin_utils.host.concerns import decide as by_name
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_runtime import (
     Settings,
     decide,
@@ -22,6 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host.container_run
     UNIT,
     Mirror,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import decide as by_name
 
 from support.host.container import applied, failing, host, policy, refused, said
 

@@ -6,7 +6,7 @@
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.scopes import sources
+from ansible_collections.apiary.instinct.plugins.plugin_utils.evidence.types import sources
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.host_tuning import (
     catalogue,
     sysctl,
