@@ -59,7 +59,8 @@ def lines(bench: Bench) -> list[str]:
         f"SLO of {found.workload}: {found_text(found)}"
         + (f"; {between(found.request_rate, 'requests/s')} served" if found.request_rate else "")
         + (
-            f"; router_queueing.within_slo: {max(1, int(found.best / engines))} of a replica"
+            f"; router_queueing.within_slo: {max(1, int(found.best / engines))} of a replica,"
+            " with its ttft_seconds"
             if found.best and found.by == "concurrency" and engines
             else ""
         )

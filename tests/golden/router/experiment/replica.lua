@@ -12,7 +12,7 @@ local CANDIDATES = 16
 
 -- Of a limit that was measured (bench's, or what first tokens say) a new session may have this share,
 -- by its key's priority; one that runs may wait beyond it, at its own replica.
-local CROWDED, SPARE = 2, 0.5
+local CROWDED, SPARE = 2, 0.35
 local NEW, RUNNING = { [-2] = 2, [0] = 1, [2] = 0.5, }, 8
 -- Backends whose replicas' limit is what bench found within the SLO.
 local WITHIN = { }
@@ -399,7 +399,7 @@ end
 -- to the end of its first user message. That is the same in every turn, at every router.
 local FIELDS = { "session_id", "prompt_cache_key", "conversation", }
 -- What counts before the first user message; what follows may be beyond the head in a later turn.
-local BEFORE = { system = true, instructions = true, tools = true, cache_salt = true, }
+local BEFORE = { model = true, system = true, instructions = true, tools = true, cache_salt = true, }
 local MESSAGES = { messages = true, input = true, prompt = true, }
 -- A prompt without messages grows at its end: this many bytes of its beginning count.
 local PROMPT = 4096

@@ -12,7 +12,7 @@ local CANDIDATES = 16
 
 -- Of a limit that was measured (bench's, or what first tokens say) a new session may have this share,
 -- by its key's priority; one that runs may wait beyond it, at its own replica.
-local CROWDED, SPARE = 2, 0.5
+local CROWDED, SPARE = 2, 0.35
 local NEW, RUNNING = { [-2] = 2, [0] = 1, [2] = 0.5, }, 8
 -- Backends whose replicas' limit is what bench found within the SLO.
 local WITHIN = { ["small"] = true, }
