@@ -44,6 +44,7 @@ FRAMES = str.maketrans("│┃", "  ")
 # What no lab has, nor can have.
 KINDS = {
     "bastion": "a host of one's own between controller and hosts",
+    "clients": "sessions of an organization's clients, for hours",
     "awx": "a controller of Ansible's Automation Platform or AWX",
     "download": "gigabytes from package indexes or a model hub",
     "gpu": "GPUs that compute",

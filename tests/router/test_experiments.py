@@ -16,6 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.live import (
+    compare_sides,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
     ApiKey,
@@ -145,17 +148,22 @@ def test_without_a_replica_of_the_other_deployment_the_divided_one_answers(place
     assert set(alone.values()) == {""}
     second = Counter(before.values())["b"]
     first = len(SESSIONS) - second
-    said = before[SESSIONS[0]]
+    own = before[SESSIONS[0]]
     series = 'apiary_router_experiment_requests_total{proxy="%s",of="a",side="%s"} %d\n'
-    assert series % ("a", "a", 3 * first + (said == "a")) in text
-    assert series % ("b", "b", 2 * second + (said == "b")) in text
+    assert series % ("a", "a", 3 * first + (own == "a")) in text
+    assert series % ("b", "b", 2 * second + (own == "b")) in text
     assert series % ("a", "b", second) in text
     seen = Counter((line["side"], line["deployment"], line["status"]) for line in lines)
     assert seen["b", "a", 200] == second
     assert seen["a", "b", 200] == 0
     assert seen["-", "a", 503] == 20
-    [told] = [line for line in lines if line["stream"] == "yes"]
-    assert 50 < int(told["ms_first_token"]) < told["ms_total"]
+    # Such a log can be compared, and b's requests that a answered are named.
+    found = compare_sides(map(json.dumps, lines))
+    doubts = [(one.subject, one.message) for one in found.findings]
+    assert ("b", f"a answered {second} requests for it, which count on no side") in doubts
+    assert {one.a.n for one in found.verdicts if one.what == "e2el, s"} == {first}
+    [streamed] = [line for line in lines if line["stream"] == "yes"]
+    assert 50 < int(streamed["ms_first_token"]) < streamed["ms_total"]
     assert {line["ms_first_token"] for line in lines if line["stream"] != "yes"} == {"-"}
 
 
@@ -215,15 +223,15 @@ def test_requests_without_a_session_are_divided_one_by_one(place):
         async with two_sides(place, 0.5) as (_replicas, router):
             client = Client(router.settings.shared_port)
             body = {"model": "org/model", "input": "x"}
-            asked = [await client.ask(body, {}, "/v1/embeddings") for _number in range(200)]
+            divided = [await client.ask(body, {}, "/v1/embeddings") for _number in range(200)]
             # One that a client sends again has its id again.
             named = {"X-Request-Id": "again"}
             again = [await client.ask(body, named, "/v1/embeddings") for _number in range(10)]
-            return [[one.replica[:1] for one in each] for each in (asked, again)]
+            return [[one.replica[:1] for one in each] for each in (divided, again)]
 
-    asked, again = asyncio.run(scenario())
+    divided, again = asyncio.run(scenario())
     low, high = bounds(200, 0.5)
-    assert low < Counter(asked)["b"] < high
+    assert low < Counter(divided)["b"] < high
     assert len(set(again)) == 1
 
 

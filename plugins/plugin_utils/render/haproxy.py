@@ -18,7 +18,7 @@ from ..documents import dumps, knowledge
 from ..findings import error
 from ..host.program import sandbox, standalone
 from ..router.check import since
-from ..router.pools import asked_models
+from ..router.pools import routed_models
 from ..router.types import Pool, Router, RouterSettings
 from .unit import UNITS, RenderedFile, secret_reference, templates
 
@@ -91,7 +91,7 @@ def _chooser(router: Router) -> str:
             overload=facts["overload"],
             within=router.settings.queueing.within_slo,
             ttft=router.settings.queueing.ttft_seconds,
-            models=router.settings.shared_port and asked_models(router.pools, router.settings),
+            models=router.settings.shared_port and routed_models(router.pools, router.settings),
             experiments=router.settings.experiments,
             routing=facts["models"],
             **facts["sessions"],

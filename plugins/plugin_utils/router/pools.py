@@ -224,7 +224,7 @@ def check_pools(pools: Sequence[Pool], settings: RouterSettings) -> Iterator[Fin
                 f"would listen on port {port}, which another deployment, all of them or the "
                 "router's own metrics have, or which is none",
             )
-    models = Counter(name for name, _pool in asked_models(pools, settings)) if shared else {}
+    models = Counter(name for name, _pool in routed_models(pools, settings)) if shared else {}
     for name in sorted(name for name, number in models.items() if number > 1):
         owners = ", ".join(pool.deployment for pool in pools if name in pool.names)
         yield Finding("ROUTER-MODEL-TWICE", name, f"is a model of {owners}")
@@ -236,10 +236,10 @@ def check_pools(pools: Sequence[Pool], settings: RouterSettings) -> Iterator[Fin
             yield Finding("ROUTER-ADDRESS", ", ".join(names), f"are all at {address} port {port}")
 
 
-def asked_models(pools: Sequence[Pool], settings: RouterSettings) -> list[tuple[str, str]]:
-    """Return each model's name and the deployment that the port of all models looks for it at.
+def routed_models(pools: Sequence[Pool], settings: RouterSettings) -> list[tuple[str, str]]:
+    """Return each model's name and the deployment that the port of all models routes it to.
 
-    What an experiment divides is asked of the deployment that is divided alone.
+    Of a model of both deployments of an experiment that is the divided one.
     """
     names = {pool.deployment: pool.names for pool in pools}
     divided = {

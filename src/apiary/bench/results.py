@@ -20,10 +20,16 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.c
     comparison,
     regression,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.comparison.live import (
+    compare_sides,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.cost import price_of, with_costs
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import Bench
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.words import between, slo_text
-from ansible_collections.apiary.instinct.plugins.plugin_utils.files import write_text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.files import (
+    read_lines,
+    write_text,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import (
     NONE,
@@ -65,12 +71,11 @@ class ManyWith(click.Command):
 
 
 @click.command(name="compare", cls=ManyWith)
-@click.argument("results", nargs=-1, required=True, type=click.Path())
+@click.argument("results", nargs=-1, type=click.Path())
 @click.option(
     "--with",
     "others",
     multiple=True,
-    required=True,
     metavar="RESULT…",
     help="What is held against the results before it; a name for each engine run or run.",
 )
@@ -85,6 +90,13 @@ class ManyWith(click.Command):
     is_flag=True,
     help="With --regression: no earlier result of the same thing is no error.",
 )
+@click.option(
+    "--router-log",
+    "logs",
+    multiple=True,
+    metavar="FILE",
+    help="Instead of results: a router's log while router_experiments divided the sessions.",
+)
 @price_option
 @json_option
 def compare_command(
@@ -92,6 +104,7 @@ def compare_command(
     others: tuple[str, ...],
     earlier: bool,
     allow_first: bool,
+    logs: tuple[str, ...],
     gpu_hour_price: str | None,
     as_json: bool,
 ) -> int:
@@ -103,19 +116,31 @@ def compare_command(
     \b
     apiary compare tp8-*.json --with dp2-tp4-*.json
     apiary compare last-week.json --with today.json --regression [--allow-first]
+    apiary compare --router-log router-001.log --router-log router-002.log
     """
+    if bool(logs) == bool(results or others) or bool(results) != bool(others):
+        raise click.UsageError("results on both sides of --with, or --router-log")
     if allow_first and not earlier:
         raise click.UsageError("--allow-first is for --regression")
-    price = price_of(gpu_hour_price)
-    a, b = load_benches(results, price), load_benches(others, price)
-    outcome = _regression(a, b, allow_first) if earlier else comparison(a, b)
-    outcome = with_costs(outcome, a, b)
+    if logs:
+        outcome = compare_sides(_lines(logs, as_json))
+    else:
+        price = price_of(gpu_hour_price)
+        a, b = load_benches(results, price), load_benches(others, price)
+        outcome = _regression(a, b, allow_first) if earlier else comparison(a, b)
+        outcome = with_costs(outcome, a, b)
     if as_json:
         print_document(outcome)
     else:
         show(comparison_table(outcome))
     output.report(outcome.findings, as_json)
     return exit_code(outcome.findings)
+
+
+def _lines(logs: Sequence[str], quiet: bool) -> Iterator[str]:
+    with output.progress(quiet) as shown:
+        for name in shown.track(logs, description="logs"):
+            yield from read_lines(name)
 
 
 def _regression(a: Sequence[Bench], b: Sequence[Bench], allow_first: bool) -> Comparison:

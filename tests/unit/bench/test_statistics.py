@@ -119,7 +119,8 @@ def test_what_is_no_number_is_refused(function, wrong):
         lambda: statistics.mean([]),
         lambda: statistics.stdev([1.0]),
         lambda: statistics.welch([1.0], [1.0, 2.0]),
-        lambda: statistics.ratio_interval([1.0, 0.0], [1.0, 2.0]),
+        lambda: statistics.ratio_interval([0.0, 0.0], [1.0, 2.0]),
+        lambda: statistics.ratio_interval([1.0, 2.0], [3.0, -1.0]),
     ],
 )
 def test_what_has_no_answer_is_refused(call):

@@ -86,17 +86,18 @@ def compare_values(
     *,
     confidence: float | None = None,
     resolution: float = 0.0,
+    gain: float | None = None,
     less_is_better: bool = False,
 ) -> Verdict:
     """Return the verdict on figures of one engine run each.
 
     It is `better` or `worse` only where the interval of the ratio excludes 1 and the difference is
-    larger than the gain that equal systems differ by, and than the ``resolution`` of the search
+    larger than the ``gain`` that equal systems differ by, and than the ``resolution`` of the search
     that gave the figures. One run on a side has no interval, so nothing is tested: `not decided`.
     """
     known = knowledge("bench/protocol.yml")["compare"]
     level = confidence or known["confidence"]
-    least = max(known["gain"], resolution)
+    least = max(known["gain"] if gain is None else gain, resolution)
     engine_runs = min(len(a), len(b))
     published = engine_runs >= known["engine_runs"]
     reported = () if published else (_few(what, engine_runs, known["engine_runs"]),)

@@ -119,11 +119,11 @@ def ratio_interval(a: Sequence[float], b: Sequence[float], level: float = 0.95) 
     """
     first, second = finite(a, 2), finite(b, 2)
     means = mean(first), mean(second)
-    if min(*first, *second) <= 0:
+    if min(means) <= 0 or min(*first, *second) < 0:
         raise error(
             "BENCH-STATISTICS",
             "statistics",
-            f"a ratio of {means[1]:g} to {means[0]:g} with a value of zero or below",
+            f"a ratio of {means[1]:g} to {means[0]:g} with a mean of zero, or a value below",
         )
     parts = [
         (stdev(values) / middle) ** 2 / len(values)
