@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 from ...documents import knowledge
@@ -32,16 +32,11 @@ class _Session:
     size: int = 0
     streams: int = 0
     first: float = 0.0
+    server: str = ""
 
 
-@dataclass
-class _Part:
-    """What one deployment answered of a side."""
-
-    sessions: dict[str, _Session] = field(default_factory=lambda: defaultdict(_Session))
-    servers: set[str] = field(default_factory=set)
-
-
+# By side, by the deployment that answered.
+_Parts = Mapping[str, dict[str, dict[str, _Session]]]
 # The means of a session; of zero where it has none, but for the share that was answered.
 _FIGURES: dict[str, Callable[[_Session], float]] = {
     "e2el, s": lambda one: one.answered and one.seconds / one.answered,
@@ -57,7 +52,7 @@ def compare_sides(lines: Iterable[str]) -> Comparison:
     Other lines are passed over, and what a's deployment answered for b's counts nowhere. Raises
     BENCH-SIDES where the lines are of no experiment, or of several.
     """
-    parts: dict[str, dict[str, _Part]] = {"a": defaultdict(_Part), "b": defaultdict(_Part)}
+    parts: _Parts = {side: defaultdict(lambda: defaultdict(_Session)) for side in "ab"}
     numbers = count()
     for line in lines:
         _read(line, parts, numbers)
@@ -66,14 +61,14 @@ def compare_sides(lines: Iterable[str]) -> Comparison:
     if any(len(found) != 1 for found in parts.values()):
         raise error("BENCH-SIDES", "router log", f"side a is {a}, side b {b}")
     sides = parts["a"] | parts["b"]
-    verdicts = tuple(_verdicts(*(side.sessions.values() for side in sides.values())))
+    verdicts = tuple(_verdicts(sides[a].values(), sides[b].values()))
     says = {one.verdict for one in verdicts}
     overall = next((each for each in _ORDER if each in says), None)
-    instead = sum(one.requests for part in fallen for one in part.sessions.values())
+    instead = sum(one.requests for part in fallen for one in part.values())
     return Comparison(a, b, overall, verdicts, (), tuple(_doubts(sides, instead)))
 
 
-def _read(line: str, parts: Mapping[str, Mapping[str, _Part]], numbers: Iterator[int]) -> None:
+def _read(line: str, parts: _Parts, numbers: Iterator[int]) -> None:
     """Add a request to its session, if the line is one of an experiment."""
     try:
         # What comes before is syslog's.
@@ -87,12 +82,13 @@ def _read(line: str, parts: Mapping[str, Mapping[str, _Part]], numbers: Iterator
         waited = int(first) / 1000 if first != "-" else 0.0
         # A request without a session is one of its own.
         named = str(row["session"]) if row["session"] != "-" else f"-{next(numbers)}"
-        part.servers.add(str(row["server"]))
+        server = str(row["server"])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return
-    one = part.sessions[named]
+    one = part[named]
     one.requests += 1
     if answered:
+        one.server = server
         one.answered += 1
         one.seconds += seconds
         one.size += size
@@ -119,15 +115,15 @@ def _verdicts(a: Iterable[_Session], b: Iterable[_Session]) -> Iterator[Verdict]
         yield replace(found, a=ends[0], b=ends[1])
 
 
-def _doubts(sides: Mapping[str, _Part], instead: int) -> Iterator[Finding]:
+def _doubts(sides: Mapping[str, dict[str, _Session]], instead: int) -> Iterator[Finding]:
     """Yield why less can be concluded than it seems."""
     least = knowledge("bench/protocol.yml")["compare"]["sessions"]
     a, b = sides
-    for name, side in sides.items():
-        if len(side.sessions) < least:
-            message = f"{len(side.sessions)} sessions, expected {least} or more"
+    for name, sessions in sides.items():
+        if len(sessions) < least:
+            message = f"{len(sessions)} sessions, expected {least} or more"
             yield Finding("BENCH-SIDE", name, message)
-        if len(side.servers - {"<NOSRV>"}) == 1:
+        if len({one.server for one in sessions.values()} - {""}) == 1:
             yield Finding(
                 "BENCH-SIDE", name, "one replica answered: a difference may be its host's"
             )
