@@ -11,19 +11,11 @@ from typing import Any
 
 from ..finding import ApiaryError, error
 from .file import write
-from .types import Difference, Host, Resource, diff_entry
+from .types import PATH, REQUIRED, Difference, Host, Resource, diff_entry, entries
 
 NAMED_BY = "remember"
 OPTIONS: dict[str, Any] = {
-    "settings": {
-        "type": "list",
-        "elements": "dict",
-        "required": True,
-        "options": {
-            "path": {"type": "path", "required": True},
-            "value": {"type": "str", "required": True},
-        },
-    },
+    "settings": entries({"path": PATH, "value": REQUIRED}, required=True),
     "remember": {"type": "path", "required": True},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }

@@ -15,17 +15,14 @@ from typing import Any
 
 from ..finding import error
 from . import file
-from .types import Difference, Host, Resource
+from .types import Difference, Host, Resource, entries
 
 NAMED_BY = "service"
 OPTIONS: dict[str, Any] = {
     "service": {"type": "str", "required": True},
-    "files": {
-        "type": "list",
-        "elements": "dict",
-        "required": True,
-        "options": {**file.OPTIONS, "keep_original": {"type": "bool", "default": True}},
-    },
+    "files": entries(
+        {**file.OPTIONS, "keep_original": {"type": "bool", "default": True}}, required=True
+    ),
     "restart": {"type": "bool", "default": False},
     "awaits": {"type": "path"},
     "timeout_seconds": {"type": "int", "default": 120},

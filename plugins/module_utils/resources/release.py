@@ -16,20 +16,12 @@ from typing import Any
 from ..finding import error
 from ..replicas import releases
 from .file import read
-from .types import Difference, Host, Resource, diff_entry
+from .types import PATH, REQUIRED, TEXT, Difference, Host, Resource, diff_entry, entries
 
 NAMED_BY = "deployment"
 OPTIONS: dict[str, Any] = {
     "deployment": {"type": "str", "required": True},
-    "files": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            "path": {"type": "path", "required": True},
-            "mode": {"type": "str", "required": True},
-            "unit": {"type": "str"},
-        },
-    },
+    "files": entries({"path": PATH, "mode": REQUIRED, "unit": TEXT}),
     "units": {"type": "dict", "default": {}},
     "release": {"type": "str"},
     "by": {"type": "str", "default": ""},

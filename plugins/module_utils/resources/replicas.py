@@ -22,23 +22,15 @@ from ..replicas import apply as applying
 from ..replicas import inspection
 from ..replicas.apply import must
 from ..replicas.unit_files import Places, services_matching
-from .types import Difference, Host, Resource
+from .types import PATH, REQUIRED, TEXT, Difference, Host, Resource, entries
 
 NAMED_BY = "deployment"
 OPTIONS: dict[str, Any] = {
     "deployment": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "files": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "path": {"type": "path", "required": True},
-            "mode": {"type": "str", "required": True},
-            "content": {"type": "str", "required": True},
-            "unit": {"type": "str"},
-        },
-    },
+    "files": entries(
+        {"path": PATH, "mode": REQUIRED, "content": REQUIRED, "unit": TEXT}, default=[]
+    ),
     "services": {"type": "list", "elements": "str", "default": []},
     "target": {"type": "str"},
     "stale_pattern": {"type": "str", "default": "(?!)"},

@@ -18,40 +18,26 @@ from ..finding import ApiaryError, error
 from ..packages import keys as rocm_keys
 from ..packages.managers import MANAGERS, Manager, last_words, runner
 from . import file
-from .types import Difference, Host, Resource, diff_entry
+from .types import PATH, REQUIRED, TEXT, Difference, Host, Resource, diff_entry, entries
 
 NAMED_BY = "name"
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
-    "keys": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "no_log": False,
-        "options": {
-            "url": {"type": "str", "required": True},
-            "path": {"type": "path", "required": True},
-            "fingerprint": {"type": "str", "required": True},
+    "keys": entries(
+        {
+            "url": REQUIRED,
+            "path": PATH,
+            "fingerprint": REQUIRED,
             "format": {"type": "str", "choices": ["armored", "binary"], "default": "binary"},
         },
-    },
-    "files": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {**file.OPTIONS, "keep_original": {"type": "bool", "default": True}},
-    },
-    "packages": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "name": {"type": "str", "required": True},
-            "version": {"type": "str"},
-            "spec": {"type": "str"},
-        },
-    },
+        default=[],
+        no_log=False,
+    ),
+    "files": entries(
+        {**file.OPTIONS, "keep_original": {"type": "bool", "default": True}}, default=[]
+    ),
+    "packages": entries({"name": REQUIRED, "version": TEXT, "spec": TEXT}, default=[]),
 }
 
 ADDRESS = re.compile(r"(?:https?|file|ftp):/[^\s\],]*")

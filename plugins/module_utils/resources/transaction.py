@@ -18,7 +18,7 @@ from typing import Any
 from ..finding import ApiaryError, Finding, error
 from ..packages.managers import MAKE_LOGS, MANAGERS, TAIL, Manager, last_words, runner
 from .repository import matches
-from .types import Difference, Host, Resource
+from .types import REQUIRED, TEXT, Difference, Host, Resource, entries
 
 _COMMANDS = {"type": "list", "elements": "list", "default": []}
 _NAMES = {"type": "list", "elements": "str", "default": []}
@@ -26,16 +26,7 @@ NAMED_BY = "name"
 OPTIONS: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "manager": {"type": "str", "choices": ["apt", "dnf"], "required": True},
-    "packages": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "name": {"type": "str", "required": True},
-            "version": {"type": "str"},
-            "spec": {"type": "str", "required": True},
-        },
-    },
+    "packages": entries({"name": REQUIRED, "version": TEXT, "spec": REQUIRED}, default=[]),
     "repair": _COMMANDS,
     "enable": _COMMANDS,
     "unhold": _NAMES,
@@ -44,17 +35,15 @@ OPTIONS: dict[str, Any] = {
     "dkms": _COMMANDS,
     "initramfs": _NAMES,
     "hold": _NAMES,
-    "optional": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "kernel": {"type": "str", "required": True},
+    "optional": entries(
+        {
+            "kernel": REQUIRED,
             "packages": {"type": "list", "elements": "str", "required": True},
             "dkms": _COMMANDS,
             "initramfs": {"type": "list", "elements": "str"},
         },
-    },
+        default=[],
+    ),
 }
 BUILD = re.compile(
     r"Bad return status for module build|amdgpu-dkms.{0,400}(?:exit status|post-install)"

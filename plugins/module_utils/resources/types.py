@@ -25,6 +25,17 @@ LINKS = (UNITS, f"{UNITS}/*.wants", f"{UNITS}/*.requires")
 UNIT_FOLDERS = ("/etc/systemd/", "/run/systemd/", "/usr/lib/systemd/", "/etc/containers/systemd/")
 
 
+# Of argument specifications.
+TEXT = {"type": "str"}
+REQUIRED = {"type": "str", "required": True}
+PATH = {"type": "path", "required": True}
+
+
+def entries(options: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the argument specification of a list of mappings with these options."""
+    return {"type": "list", "elements": "dict", "options": options, **more}
+
+
 @dataclass(frozen=True)
 class Difference:
     """How a host differs from one resource; with neither diff nor steps it does not.
