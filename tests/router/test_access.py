@@ -53,11 +53,13 @@ def test_only_who_has_a_key_may_ask_and_the_replica_never_sees_it(place):
                 for headers in (
                     {"Authorization": f"Bearer {ALICE}"},
                     {"authorization": f"bearer {BOB}"},
+                    {"X-Api-Key": ALICE},
                     {},
                     {"Authorization": "Bearer "},
                     {"Authorization": "Bearer wrong"},
                     {"Authorization": f"Basic {ALICE}"},
                     {"Authorization": ALICE},
+                    {"X-Api-Key": "wrong"},
                     {"Authorization": f"Bearer {hashlib.sha256(ALICE.encode()).hexdigest()}"},
                     {"Authorization": f"Bearer {ALICE} "[:-4]},
                 )
@@ -70,12 +72,12 @@ def test_only_who_has_a_key_may_ask_and_the_replica_never_sees_it(place):
             return said, health, replica.headers, files
 
     said, health, seen, files = asyncio.run(scenario())
-    assert [answer.status for answer in said] == [200, 200] + [401] * 7
-    assert len({answer.body for answer in said[2:]}) == 1
-    assert said[2].error == "invalid_api_key"
+    assert [answer.status for answer in said] == [200, 200, 200] + [401] * 8
+    assert len({answer.body for answer in said[3:]}) == 1
+    assert said[3].error == "invalid_api_key"
     assert health.status == 200
-    assert len(seen) == 2
-    assert not any("authorization" in headers for headers in seen)
+    assert len(seen) == 3
+    assert not any({"authorization", "x-api-key"} & headers.keys() for headers in seen)
     assert ALICE not in files
     assert BOB not in files
 
