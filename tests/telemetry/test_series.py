@@ -21,6 +21,7 @@ from support.telemetry.series import SERVERS, known, recorded_series
 
 # What does not happen to this fleet, or not within a minute.
 NEVER = {
+    "an experiment",
     "a critical alert fires",
     "somebody drained a host",
     "somebody drained a replica",
