@@ -179,6 +179,7 @@ ODD = (
     ("odd/w4a16", Mistake()),
     ("odd/w4a16", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
     ("odd/mxfp4-situ", Mistake()),
+    ("odd/glm-tower", Mistake(args={"mm-encoder-tp-mode": "weights"})),
     ("odd/padded-experts", Mistake()),
     ("odd/padded-experts", Mistake(expert_parallel=True)),
     ("odd/nvfp4-clamped", Mistake()),

@@ -170,6 +170,7 @@ def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[st
         },
         "odd/w4a16": llama | {"quantization_config": W4A16},
         "odd/mxfp4-situ": published["moonshotai/Kimi-K3"],
+        "odd/glm-tower": published["zai-org/Glyph"],
         "odd/padded-experts": published["moonshotai/Kimi-Linear-48B-A3B-Instruct"],
         "odd/compressed-cache": published["deepseek-ai/DeepSeek-V4-Flash"],
         "odd/nvfp4-clamped": published["deepseek-ai/DeepSeek-V4-Flash"]

@@ -64,7 +64,8 @@ def _selections() -> tuple[_Selection, ...]:
 def choose(facts: Mapping[str, Fact]) -> Choice:
     """Return vLLM's choice for a model on its GPU, given all elements of the command."""
     version, attention = str(facts["version"]), facts.get("attention")
-    if attention == "hybrid" and facts.get("latent"):  # its layers that attend at all
+    dense = facts.get("model_type") in knowledge("vllm/attention.yml")["dense"]
+    if dense or (attention == "hybrid" and facts.get("latent")):  # its layers that attend at all
         attention = "mla"
         facts = {**facts, "attention": attention}
     own = _own(facts, version)

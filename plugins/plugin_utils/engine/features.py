@@ -115,8 +115,13 @@ def _encoder(architecture: Architecture, deployment: Deployment, version: str) -
     able = model_class in literals(version, "ENCODER_DATA_CLASSES") if model_class else None
     size = deployment.decided.tensor_parallel_size
     wanted = state is True or (state == "auto" and bool(able))
-    has_tower = bool(architecture.vision) and not deployment.features.text_only
+    tower, keys = architecture.vision or {}, knowledge("vllm/models.yml")["vision"]["head_keys"]
+    heads = next((tower[key] for key in keys if isinstance(tower.get(key), int)), 0)
+    uneven = heads % size
+    # A text-only engine builds the tower, too, and leaves it without weights.
+    has_tower = bool(tower) and (uneven > 0 or not deployment.features.text_only)
     return {
+        "encoder_heads_remainder": uneven,
         "encoder_data_parallel": bool(wanted and has_tower and size > 1),
         "encoder_data_unable": state is True and able is False,
     }
