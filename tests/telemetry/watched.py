@@ -31,7 +31,12 @@ from ansible_collections.apiary.instinct.plugins.module_utils import host_metric
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.router.pools import renumbered
-from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import Pool, Server
+from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types import (
+    Experiment,
+    Pool,
+    RouterSettings,
+    Server,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.plan import telemetry_plan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.types import (
     MonitoredHost,
@@ -247,7 +252,10 @@ class Fleet:
         )
         name = plan.deployment.name
         pool = renumbered(Pool(name, plan.deployment.model.name, free_ports(1)[0], servers))
-        self.haproxy = HAProxy(self.directory / "haproxy", [pool])
+        # Half of the sessions are those of an experiment, at the same engines.
+        trial = replace(pool, deployment="trial", port=free_ports(1)[0])
+        settings = RouterSettings(experiments={name: Experiment("trial", 0.5)})
+        self.haproxy = HAProxy(self.directory / "haproxy", [pool, trial], settings)
         await self.haproxy.start()
         self._processes.callback(self.haproxy.stop)
         empty = self.directory / "empty"
