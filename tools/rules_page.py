@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import parse
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
+    parse,
+    read_span,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import Rule, rules
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import checks
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import read_span
 
 _KINDS = ("set", "refuse", "warn", "note")
 HEAD = """# Engine rules

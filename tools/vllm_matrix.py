@@ -38,7 +38,7 @@ from typing import Any
 import vllm_recipes
 import vllm_sources
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 
 HERE = Path(__file__).resolve().parent
 KNOWLEDGE = HERE.parent / "plugins/plugin_utils/knowledge/vllm"

@@ -32,13 +32,14 @@ from ..plugin_utils.rollout.batches import room_for
 from ..plugin_utils.rollout.events import EVENTS, Event, deployment_of, progress_of, server_of
 from ..plugin_utils.rollout.plan import BACK, compare_answers, plan_rollout, summary
 from ..plugin_utils.rollout.progress import lost, note, outcome_word
-from ..plugin_utils.rollout.read import situation_of, slots_of
-from ..plugin_utils.rollout.routers import (
+from ..plugin_utils.rollout.read import (
     cannot_drain,
     must_learn,
     must_show_key,
     read_answers,
     servers_elsewhere,
+    situation_of,
+    slots_of,
 )
 from ..plugin_utils.rollout.steps import Goal, chosen_plan, goal_of_plan, goal_of_release
 from ..plugin_utils.rollout.types import HostSteps, Settings, Situation

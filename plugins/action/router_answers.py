@@ -2,13 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Evaluate what routers answered: the adapter to plugin_utils.rollout.routers."""
+"""Evaluate what routers answered: the adapter to plugin_utils.rollout.read."""
 
 from __future__ import annotations
 
 from ..plugin_utils.adapters import Deciding, warn
 from ..plugin_utils.findings import ApiaryError, has_errors
-from ..plugin_utils.rollout.routers import (
+from ..plugin_utils.rollout.read import (
     goes_on_without,
     not_drained,
     not_up,

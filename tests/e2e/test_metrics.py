@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 
 SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? \S+$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

@@ -22,10 +22,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     ModelSpec,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import groups, pages
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture

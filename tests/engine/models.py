@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE, knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture

@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     Limits,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 

@@ -9,6 +9,7 @@ import functools
 import shlex
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import names
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import (
     env_vars,
@@ -17,7 +18,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess, recipe
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import (

@@ -21,7 +21,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import 
     PlanRequest,
     build_plans,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.replica import (
     block_size,
     internal_ports,
 )

@@ -12,7 +12,7 @@ import re
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.programs import dashboards
 from watched import HOSTS, until
 

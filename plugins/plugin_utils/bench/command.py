@@ -12,7 +12,7 @@ from typing import Any
 
 from ...module_utils.load.prompts import share
 from ..documents import dumps, knowledge, to_document
-from ..engine.versions import Version, order, parse_version
+from ..engine.conditions import Version, order, parse_version
 from ..findings import error
 from .parse import covers
 from .types import Load, Target, Workload

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..documents import is_whole, knowledge
-from ..engine.versions import Version, order, parse_version
+from ..engine.conditions import Version, order, parse_version
 from ..findings import ApiaryError, error
 from .types import Raw, Request
 

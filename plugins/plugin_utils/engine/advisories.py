@@ -18,11 +18,10 @@ from ..documents import knowledge
 from ..findings import Finding
 from ..gpus import gpu_facts
 from ..model.types import Architecture
-from .conditions import Condition, Fact, parse
+from .conditions import Condition, Fact, parse, read_span
 from .facts import model_facts, pins_of
 from .flags import resolve_version
 from .rules import Rule
-from .versions import read_span
 
 # Facts of the engine's environment: what they alone leave open is said with an "if".
 _ENVIRONMENT = {"aiter": "AITER", "rocm": "ROCm"}

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..documents import knowledge
-from .conditions import Condition, Fact, as_number, lookup, parse
-from .versions import Span, order, read_span
+from .conditions import Condition, Fact, Span, as_number, lookup, order, parse, read_span
 
 RULE = "VLLM-BACKEND"
 # Where a backend can be named, newest place first.

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..documents import knowledge
 from . import flags as known
+from .conditions import read_span
 from .flags import Flag
 from .values import (
     ElementError,
@@ -24,7 +25,6 @@ from .values import (
     scalar,
     wrong_element,
 )
-from .versions import read_span
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNKNOWN = "Unknown"

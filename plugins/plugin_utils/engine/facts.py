@@ -20,11 +20,10 @@ from ..gpus import gpu_facts
 from ..model.cache import pages
 from ..model.memory import GIB, memory
 from ..model.types import Architecture
-from .conditions import Fact, parse
+from .conditions import Fact, order, parse, parse_version, read_span
 from .features import features
 from .flags import literals
 from .splits import splits
-from .versions import order, parse_version, read_span
 
 
 @dataclass(frozen=True)

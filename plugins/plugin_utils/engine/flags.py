@@ -15,7 +15,7 @@ from typing import Any
 
 from ..documents import knowledge
 from ..findings import ApiaryError, Finding, error
-from .versions import order, parse_version
+from .conditions import order, parse_version
 
 SOURCE = "knowledge/vllm/flags.yml"
 

@@ -15,13 +15,12 @@ from ..documents import knowledge
 from ..findings import Finding, by_severity
 from ..model.types import Architecture
 from .advisories import Advisory, advisories
-from .assembly import Command
 from .command import EngineCommand, Given, read_command
 from .conditions import as_number, fill
 from .elements import Reading, read_env, read_flag
 from .facts import facts
 from .flags import SOURCE, actions, env_vars, flags, resolve_version
-from .recipe import assess
+from .recipe import Command, assess
 from .rules import Rule, rules
 from .types import Recipe
 from .values import Problem

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from ..documents import knowledge
 from ..findings import Finding, Severity
-from .conditions import Condition, Fact, fill, names_in, parse, type_of
-from .versions import Span, order, read_span
+from .conditions import Condition, Fact, Span, fill, names_in, order, parse, read_span, type_of
 
 Kind = Literal["set", "refuse", "warn", "note"]
 _KINDS: tuple[Kind, ...] = ("set", "refuse", "warn", "note")

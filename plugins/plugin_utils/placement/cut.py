@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from .costs import Prices, Vector
+from .costs import Cells, Prices, Vector, fragmentation
 from .exact import BUDGET, solve
-from .remaining import Cells, fragmentation
 from .sets import Counts, Problem
 
 Members = tuple[tuple[int, ...], ...]

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from ..findings import ApiaryError, Finding
 from ..topology.types import Topology
 from .binding import bind
-from .costs import COSTS, Prices, Vector
+from .costs import COSTS, Cells, Prices, Vector, cells, fragmentation, usable
 from .cut import Cuts, Members, cut
-from .remaining import Cells, cells, fragmentation, usable
 from .request import spelled, wanted
 from .types import Placement, ReplicaPlacement, Request, RunnerUp
 

@@ -22,12 +22,10 @@ from ..model.types import Architecture, Memory
 from ..placement.place import place_together
 from ..placement.types import Placement, Request
 from ..topology.types import Start, Topology
-from .engines import Engines, of_host
+from .engines import Engines, counted, of_host, start_of
 from .layouts import choose_layout, not_measured
-from .measured import counted, start_of
 from .nodes import Place, check_place, rank_of
-from .ports import check_ports, internal_ports, meeting_port
-from .replica import Part, replica_of, with_start_timeout
+from .replica import Part, check_ports, internal_ports, meeting_port, replica_of, with_start_timeout
 from .together import check_gpus, check_memory, check_names, check_taken, offload_gib
 from .types import LayoutChoice, Plan, Replica
 

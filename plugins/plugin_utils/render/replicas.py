@@ -20,7 +20,7 @@ from ..documents import dumps, knowledge, to_document
 from ..evidence.types import Evidence
 from ..findings import Finding, error
 from ..host.program import sandbox
-from ..plan.ports import agent_port
+from ..plan.replica import agent_port
 from ..plan.types import Plan, Replica
 from .containers import container_files, engine_findings, shared_files
 from .unit import (

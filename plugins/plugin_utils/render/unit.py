@@ -23,8 +23,7 @@ from ..documents import dumps, knowledge
 from ..findings import error
 from ..host.program import READERS, findings, packaged
 from ..host.weight_cache.mounts import units_of
-from ..plan.ports import agent_port
-from ..plan.replica import start_timeout
+from ..plan.replica import agent_port, start_timeout
 from ..plan.types import Plan, Replica
 from ..quality.battery import few_questions
 from .host.context import LaunchSpec

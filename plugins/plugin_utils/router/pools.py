@@ -15,7 +15,7 @@ from types import MappingProxyType
 from ..documents import knowledge
 from ..findings import Finding
 from ..plan.engines import argument
-from ..plan.ports import agent_port
+from ..plan.replica import agent_port
 from ..plan.types import Plan, Replica, server_name
 from .types import Pool, RouterSettings, Server
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..documents import knowledge
-from ..engine.versions import order, parse_version
+from ..engine.conditions import order, parse_version
 from ..findings import Finding, error, stop_on_errors
 from ..plan.types import Plan
 from . import programs

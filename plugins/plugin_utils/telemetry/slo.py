@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..documents import knowledge
-from ..engine.versions import order, parse_version
+from ..engine.conditions import order, parse_version
 from ..findings import Finding
 from ..plan.engines import argument
 from ..plan.types import Plan

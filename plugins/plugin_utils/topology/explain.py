@@ -12,7 +12,7 @@ from typing import Literal
 from ..findings import ApiaryError
 from .checks import listed
 from .read import captured
-from .readers.lines import Line
+from .readers.marks import Line
 from .recognise import recognise
 from .types import Topology
 

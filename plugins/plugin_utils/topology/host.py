@@ -17,11 +17,10 @@ from ..gpus import model_of
 from . import problems
 from .checks import check, listed
 from .observation import Observation
-from .readers import amd_smi, kernel_log, kfd, lspci, numactl, pci, rocm_smi, rocminfo, starts
+from .readers import amd_smi, kfd, lspci, numactl, pci, rocm_smi, rocminfo, starts
 from .readers.cpus import disagreements, numa_nodes
-from .readers.lines import clean
-from .readers.marks import why_absent
-from .readers.nics import nics
+from .readers.marks import clean, why_absent
+from .readers.pci import nics
 from .readers.text import DamagedJsonError, json_documents
 from .reconcile import reconcile
 from .types import Mark, Nic, NumaNode, Topology
@@ -69,7 +68,7 @@ def _topology(evidence: Evidence) -> Topology:
     ]
     hidden = _hidden_nodes(evidence)
     owned, others = _owned(bus, slots, [kernel, *tools], hidden, host)
-    notes += tuple(kernel_log.failed_probes(_output(evidence, "amdgpu_log"), host))
+    notes += tuple(pci.failed_probes(_output(evidence, "amdgpu_log"), host))
     notes += tuple(
         problems.finding("TOPO-SOURCES-DISAGREE", host, text)
         for text in disagreements(nodes, parsed)

@@ -21,11 +21,11 @@ from .problems import finding
 from .readers import (
     amd_smi,
     bandwidth_test,
-    kernel_log,
     kfd,
     lspci,
     marks,
     numactl,
+    pci,
     rocm_smi,
     rocm_smi_text,
     rocminfo,
@@ -76,7 +76,7 @@ def captured(recognised: Recognition, name: str) -> Topology:
     host = PurePath(name).stem.removesuffix(".tar") or name
     nodes, notes = numactl.parse("".join(recognised.texts(marks.NUMACTL)), name)
     text = "".join(f"{line.text}\n" for line in recognised.lines)
-    notes += tuple(kernel_log.failed_probes(text, name))
+    notes += tuple(pci.failed_probes(text, name))
     observations = _observations(recognised, name, nodes)
     bus = [item for item in observations if item.source == lspci.NAME]
     if len(observations) > 1:

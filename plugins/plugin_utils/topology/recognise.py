@@ -19,7 +19,7 @@ from ..findings import ApiaryError
 from . import problems
 from .checks import listed
 from .readers import amd_smi, marks, rocm_smi, xgmi_sysfs
-from .readers.lines import Command, Line, command, plain
+from .readers.marks import Command, Line, command, plain
 from .readers.text import DamagedJsonError, json_spans
 
 _CSV = re.compile(r"(?:device|gpu|gpu_id|name),[\w ().,/%#:-]+$", re.IGNORECASE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry import promql
 from ansible_collections.apiary.instinct.plugins.plugin_utils.telemetry.rules import (
     RECORDING,

@@ -17,7 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.engine_metri
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.types import GpuSample, Scrape
 from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.validity.evaluate import gpus_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 
 from support.bench.raw import metrics_text, raw, scrape
 

@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.bench.parse import
     shard_requests,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
 from support.bench.raw import LOAD, OPEN, changed, failing, raw, shard

@@ -8,7 +8,7 @@ import json
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import flags as engine
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 
 from support.shared import SHARED

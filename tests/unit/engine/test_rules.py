@@ -9,8 +9,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import k
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import rules as engine
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.advisories import advisories
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
+    Span,
     fact_types,
     fill,
+    order,
+    read_span,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import newest, versions
@@ -19,11 +22,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.types impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import (
     check_of,
     checks,
-)
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import (
-    Span,
-    order,
-    read_span,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 

@@ -13,10 +13,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     check_deployment,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import by_id
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.versions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 
 from support.engines import QWEN, deployment

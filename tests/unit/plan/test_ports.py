@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import architecture_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.replica import (
     block_size,
     check_ports,
     internal_ports,

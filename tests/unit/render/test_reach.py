@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.module_utils.resources.converge import name_of
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import agent_port
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.replica import agent_port
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.replicas import (
     closed,
     decide,

@@ -15,7 +15,7 @@ import time
 import pytest
 from ansible_collections.apiary.instinct.plugins.action import rollout
 from ansible_collections.apiary.instinct.plugins.plugin_utils import run_owner
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.routers import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import (
     must_learn,
     servers_elsewhere,
 )

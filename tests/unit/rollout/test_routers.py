@@ -4,7 +4,7 @@
 
 """What routers answered: who was reached, what is in work, what is up."""
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.routers import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import (
     cannot_drain,
     goes_on_without,
     not_drained,

@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.plan impor
     plan_rollout,
     summary,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.routers import must_show_key
+from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.read import must_show_key
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.steps import host_steps
 from ansible_collections.apiary.instinct.plugins.plugin_utils.rollout.types import (
     Lock,

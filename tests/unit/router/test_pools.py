@@ -11,7 +11,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import read_config
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.ports import block_size
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.replica import block_size
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import Node
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.haproxy import render_router
 from ansible_collections.apiary.instinct.plugins.plugin_utils.render.unit import launch_spec

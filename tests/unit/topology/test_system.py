@@ -15,7 +15,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.read impo
     read,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import pci, rocminfo
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.nics import nics
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.pci import nics
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.types import Nic
 
 from tests.support.printers import machine as printers

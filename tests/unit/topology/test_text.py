@@ -6,7 +6,7 @@
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology import observation
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import lines, text
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import marks, text
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers i
     ],
 )
 def test_clean_undoes(damaged, clean):
-    assert lines.clean(damaged) == clean
+    assert marks.clean(damaged) == clean
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from ...findings import Finding
 from ..fabric import Fabric
 from ..readers.pci import Slot
 from ..types import Topology
-from . import boards, links, numa, partitions
+from . import boards, links, partitions
 from .view import View, listed
 
 __all__ = ["check", "listed"]
@@ -22,20 +22,20 @@ _ALWAYS = (
     links.ports,
     links.groups,
     links.routes,
-    numa.unknown,
-    numa.stray,
-    numa.cores,
+    partitions.node_unknown,
+    partitions.node_stray,
+    partitions.node_cores,
     partitions.modes,
     partitions.memory_mode,
     boards.slots,
-    numa.sizes,
-    numa.errors,
+    partitions.node_sizes,
+    partitions.node_errors,
     boards.guest,
     boards.models,
     boards.order,
 )
 # A container or a cut capture shows part of a host: nothing is missed there.
-_WHOLE = (boards.missing, partitions.missing, numa.spread)
+_WHOLE = (boards.missing, partitions.missing, partitions.node_spread)
 
 
 def check(

@@ -16,7 +16,7 @@ from ...documents import knowledge
 from ...findings import Finding
 from .. import problems
 from ..observation import Device, Observation
-from . import amd_smi_rows, amd_smi_text, amd_smi_xgmi, marks
+from . import amd_smi_rows, amd_smi_text, marks
 from .several import Devices, Reader, Tables, outputs
 from .text import bus_address, known, natural
 
@@ -161,7 +161,7 @@ def _json(document: Any, tables: Tables) -> list[tuple[int, Device]]:
                 if match:
                     tables.setdefault(kind, {})[index, int(match.group(1))] = str(value)
     described = [item for item in items if {"link_metrics", "link_status"} & item.keys()]
-    return devices + amd_smi_xgmi.read_json(described, tables)
+    return devices + amd_smi_rows.xgmi_json(described, tables)
 
 
 _READER = Reader(NAME, recognise_json, _document, amd_smi_text.read, _absence)

@@ -14,7 +14,7 @@ from ...documents import knowledge
 from ...findings import Finding
 from .. import problems
 from ..observation import Device
-from . import amd_smi_rows, amd_smi_xgmi, marks
+from . import amd_smi_rows, marks
 from .several import Tables, runs
 from .text import bus_address, hexadecimal, known, natural, partition_modes, unique_id, virtual
 
@@ -77,7 +77,7 @@ def read(text: str, tables: Tables, subject: str) -> tuple[list[tuple[int, Devic
     findings += _linear_tables(lines, tables, subject)
     devices += amd_smi_rows.box(lines, subject, findings)
     devices += amd_smi_rows.partitions(lines, subject, findings)
-    matches, more = amd_smi_xgmi.read(lines, tables, subject)
+    matches, more = amd_smi_rows.xgmi(lines, tables, subject)
     devices += matches
     findings += more
     if unread:

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the AMD GPUs on the PCI bus and their DRM nodes, /sys/bus/pci and /sys/class/drm."""
+"""Read the PCI bus below /sys: AMD GPUs, DRM nodes, network interfaces; GPUs whose probe failed."""
 
 from __future__ import annotations
 
+import errno
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ...findings import Finding
 from ...gpus import model_of
+from .. import problems
 from ..observation import Device, Observation
+from ..types import Nic
 from .text import bus_address, hexadecimal, natural, partition_modes, unique_id
 
 NAME = "PCI sysfs"
@@ -184,3 +188,85 @@ def _speed(value: str | None) -> float | None:
     """Return GT/s of "32.0 GT/s PCIe"."""
     match = re.match(r"\s*(\d{1,3}(?:\.\d+)?) GT/s", value or "")
     return float(match.group(1)) if match else None
+
+
+_INTERFACE = re.compile(r"^/sys/class/(net|infiniband)/([^/]+)$")
+_STATES = {"up": True, "down": False, "lowerlayerdown": False, "notpresent": False}
+
+
+def nics(files: Mapping[str, str], links: Mapping[str, str]) -> tuple[Nic, ...]:
+    """Return the physical interfaces in BDF order.
+
+    What has no PCI function (bridges, bonds), a virtual function of a card in view and what
+    hangs off USB is left out. An RDMA device without an interface stands for itself.
+    """
+    by_nic: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    paths: dict[str, tuple[str, ...]] = {}
+    for path, target in sorted(links.items()):
+        match = _INTERFACE.match(path)
+        functions = functions_in(target)
+        if not match or not functions or "/usb" in target or f"{path}/device/physfn" in links:
+            continue
+        by_nic[functions[-1]][match.group(1)].append(match.group(2))
+        paths[functions[-1]] = functions[:-1]
+    return tuple(nic for bdf in sorted(by_nic) for nic in _at(bdf, by_nic[bdf], paths[bdf], files))
+
+
+def _at(
+    bdf: str, names: Mapping[str, list[str]], path: tuple[str, ...], files: Mapping[str, str]
+) -> Iterator[Nic]:
+    """Yield the interfaces of one PCI function."""
+    rdma = names["infiniband"][0] if names["infiniband"] else None
+    for name in names["net"] or names["infiniband"]:
+        base = f"/sys/class/{'net' if names['net'] else 'infiniband'}/{name}"
+        speed = natural(files.get(f"{base}/speed"))
+        rate, active = _port(rdma, files)
+        up = _STATES.get(files.get(f"{base}/operstate", "").strip())
+        yield Nic(
+            name=name,
+            bdf=bdf,
+            numa_node=natural(files.get(f"{base}/device/numa_node")),
+            rdma_device=rdma,
+            speed_mb_s=speed // 8 if speed else rate,
+            up=active if up is None else up,
+            pci_path=path,
+        )
+
+
+def _port(name: str | None, files: Mapping[str, str]) -> tuple[int | None, bool | None]:
+    """Return MB/s and whether it is active, of an RDMA device's first port."""
+    base = f"/sys/class/infiniband/{name}/ports/1"
+    rate = re.match(r"(\d{1,5})(?:\.\d+)? Gb/sec", files.get(f"{base}/rate", ""))
+    state = re.match(r"\d: ([A-Z]+)", files.get(f"{base}/state", ""))
+    return (
+        int(rate.group(1)) * 1000 // 8 if rate else None,
+        state.group(1) == "ACTIVE" if state else None,
+    )
+
+
+# Linux drivers/base/dd.c, up to 6.10 and since.
+_FAILED = re.compile(
+    r"amdgpu: probe of ([0-9a-f:.]{7,16}) failed with error -(\d{1,4})\b"
+    r"|amdgpu ([0-9a-f:.]{7,16}): probe with driver amdgpu failed with error -(\d{1,4})\b"
+)
+
+
+def failed_probes(text: str, subject: str) -> list[Finding]:
+    """Return a finding for each error with which probes failed, and on which GPUs."""
+    failed: dict[int, list[str]] = {}
+    for old, number, new, other in _FAILED.findall(text):
+        address, code = bus_address(old or new), int(number or other)
+        if address and address not in failed.setdefault(code, []):
+            failed[code].append(address)
+    return [
+        problems.finding(
+            "TOPO-PROBE-FAILED",
+            subject,
+            f"amdgpu could not bring up {gpus[0]}"
+            + (f" and {len(gpus) - 1} more GPUs" if len(gpus) > 1 else "")
+            + f": its probe failed with error -{code} ({errno.errorcode.get(code, 'unknown')})",
+            parts=tuple((address,) for address in gpus),
+        )
+        for code, gpus in failed.items()
+        if gpus
+    ]

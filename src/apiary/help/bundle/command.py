@@ -35,9 +35,20 @@ from apiary.app.runner import on_signals
 from apiary.fleet.hosts import ARTIFACTS, FleetHost, read_hosts
 from apiary.fleet.report.inputs import directory_of
 from apiary.help.bundle.masking import Masker, secret_name
-from apiary.help.bundle.sources import ask_hosts, of_artifacts, of_inventory, put, safe, saved_hosts
+from apiary.help.bundle.sources import (
+    BundleHost,
+    LeftOut,
+    Options,
+    Raw,
+    SupportBundle,
+    ask_hosts,
+    of_artifacts,
+    of_inventory,
+    put,
+    safe,
+    saved_hosts,
+)
 from apiary.help.bundle.stage import Stage, write_archive
-from apiary.help.bundle.types import BundleHost, LeftOut, Options, Raw, SupportBundle
 from apiary.help.doctor.command import Steps, examine, steps
 from apiary.help.doctor.gather import encrypted_files, inspect_ansible, own_version
 from apiary.help.doctor.inventory import Scope

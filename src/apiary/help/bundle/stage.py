@@ -16,8 +16,7 @@ from pathlib import Path
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding, error
 
 from apiary.help.bundle.masking import Masker, clean_json
-from apiary.help.bundle.sources import NOT_LISTED, kind_of
-from apiary.help.bundle.types import LeftOut, Member, Raw
+from apiary.help.bundle.sources import NOT_LISTED, LeftOut, Member, Raw, kind_of
 
 # Of a file; of a log that is longer its end is taken.
 LARGEST = 4 << 20
