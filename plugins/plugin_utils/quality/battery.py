@@ -152,10 +152,15 @@ def right_pattern(right: tuple[str, ...]) -> str:
 
 
 def few_questions() -> list[dict[str, Any]]:
-    """Return what replicas are sent while they serve: id, body and the pattern of right answers."""
+    """Return what replicas are sent while they serve: id, body and the pattern of right answers.
+
+    Texts decide. vLLM compiles what counts log probabilities, and ends where that cannot be.
+    """
     items = [item for item in battery() if item.group == "questions"]
     items = items[:: knowledge("serving/life.yml")["questions"]["every"]]
-    return [{"id": i.id, "body": i.body, "right": right_pattern(i.right)} for i in items]
+    bodies = [{name: i.body[name] for name in i.body if name != "logprobs"} for i in items]
+    rows = zip(items, bodies, strict=True)
+    return [{"id": i.id, "body": body, "right": right_pattern(i.right)} for i, body in rows]
 
 
 @functools.cache

@@ -34,6 +34,8 @@ def test_each_question_comes_once_before_any_comes_again(make, life):
     assert sent == known * 2
     assert len({body["prompt"] for body in known}) == 23
     assert max(body["max_tokens"] for body in known) <= 8
+    # Without a compiler vLLM 0.32.0 ends at the first request that wants them.
+    assert not any("logprobs" in body for body in known)
 
 
 def test_one_at_a_time_and_none_that_others_wait_for(make):
