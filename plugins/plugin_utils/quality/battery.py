@@ -58,7 +58,8 @@ class Answer:
 class Quality:
     """A replica's answers to a battery, and what it was: unknown is None.
 
-    ``recipe`` stands for the engine's environment and arguments, ``share`` is of right answers.
+    ``recipe`` stands for the engine's environment and arguments, ``share`` is of right answers;
+    ``exact``: its kernels compute a request alike, whatever is in the batch with it.
     """
 
     SCHEMA: ClassVar[str] = "apiary.quality/v1"
@@ -74,6 +75,7 @@ class Quality:
     gpu: str | None = None
     max_model_len: int | None = None
     seconds: float | None = None
+    exact: bool = False
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ def facts_of(plan: Plan, unit: str = "") -> dict[str, Any]:
         "recipe": replica.recipe,
         "gpu": plan.gpu_model,
         "gpus": replica.gpus,
+        "exact": replica.env.get(knowledge("quality/battery.yml")["drift"]["exact"]) == "1",
         "tools": any(word.startswith("--tool-call-parser") for word in replica.argv),
     }
 
@@ -144,7 +145,7 @@ def judged(
             raise error("QUALITY-NOT-ASKED", f"{host}, {unit}", "is no replica of the plan")
         facts = facts_of(plan, unit)
         replica = f"{host}, {unit} ({', '.join(facts['gpus'])})"
-        own = {key: facts[key] for key in ("recipe", "gpu")}
+        own = {key: facts[key] for key in ("recipe", "gpu", "exact")}
         try:
             # Tool calls were requested where the plan has a parser.
             items = battery("tools-0" in result["quality"]["answers"])
@@ -211,6 +212,8 @@ def _probes(
     limits = facts["drift"]["changed" if changed else "same"]
     noise = fmean(_noise(before, items) or [0.0])
     limit = max(limits["least"], limits["noise_factor"] * noise)
+    if before.exact and now.exact and not changed:
+        limit = 0.0
     texts = [_apart(a, b) for item, a, b in pairs if item.group == "texts" and item.alone]
     yield from _drift("text drift", texts, limit, facts)
     for name, several in _DECODED.items():
@@ -255,6 +258,8 @@ def _drift(
     middle, deviation = fmean(known), stdev(known) / math.sqrt(len(known))
     low, high = max(0.0, middle - z * deviation), middle + z * deviation
     outcome: Outcome = "same" if high < limit else "worse" if low > limit else "not decided"
+    if not limit:
+        outcome = "worse" if any(known) else "same"
     shows = limit + (z + NormalDist().inv_cdf(facts["power"])) * deviation
     yield Probe(name, outcome, "nats", len(known), middle, None, low, high, shows)
 

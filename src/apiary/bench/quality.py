@@ -87,7 +87,8 @@ def _measured(url: str, items: Any, options: Mapping[str, Any], facts: Mapping[s
             )
         except QualityError as failure:
             raise error("QUALITY-NOT-ASKED", url, str(failure)) from None
-    own = {"recipe": facts.get("recipe"), "gpu": facts.get("gpu"), "revision": options["revision"]}
+    own = {name: facts[name] for name in ("recipe", "gpu", "exact") if name in facts}
+    own["revision"] = options["revision"]
     return gate.quality(items, result, utc_now(), **own)
 
 

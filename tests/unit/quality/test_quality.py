@@ -189,6 +189,17 @@ def test_another_recipe_may_round_otherwise():
     assert evaluate("r", ITEMS, now, replace(SOUND, recipe="a")).differs
 
 
+def test_nothing_may_differ_where_both_compute_a_request_alike_in_any_batch():
+    exact, moved_little = replace(SOUND, exact=True), measured(moved("texts", 0.0001, "-3a"))
+    for now, reference, verdict in (
+        (exact, exact, "same"),
+        (replace(moved_little, exact=True), exact, "worse"),
+        (moved_little, exact, "same"),
+        (replace(moved_little, exact=True, recipe="b"), replace(exact, recipe="a"), "same"),
+    ):
+        assert evaluate("r", ITEMS, now, reference).verdict == verdict
+
+
 def test_what_could_not_have_shown_is_not_decided():
     def change(item, answer):
         if item.group == "questions":
