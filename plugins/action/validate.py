@@ -17,7 +17,7 @@ from ..plugin_utils.checkpoint import read_checkpoint
 from ..plugin_utils.documents import knowledge, to_document
 from ..plugin_utils.findings import ApiaryError
 from ..plugin_utils.fleet.templates import Templates
-from ..plugin_utils.fleet.validation.types import HostVariables, PlainSecret, Scope
+from ..plugin_utils.fleet.validation.hosts import HostVariables, PlainSecret, Scope
 from ..plugin_utils.fleet.validation.variables import known_names, validate
 from ..plugin_utils.host.role_options import ROLES, read_role
 

@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import
     Served,
     Survey,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.hosts import (
     HostVariables,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.variables import (

@@ -56,7 +56,6 @@ class Reader:
         self.most, self.block = most, block
         self.end = time.monotonic() + seconds
         self.bytes = 0
-        self.files = 0
         self.problems: list[str] = []
         self._lock = threading.Lock()
 

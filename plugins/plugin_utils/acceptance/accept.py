@@ -20,7 +20,7 @@ from ..host.types import Check, CheckState, ConcernPlan
 from ..render.unit import directory
 from ..topology.host import evidence_of, from_evidence
 from ..topology.types import Topology
-from . import board, hardware, measured, replicas
+from . import board, measured, replicas
 from .replicas import plans
 from .types import Acceptance, Excerpt, Measured, Requested, Settings, Test
 
@@ -51,7 +51,7 @@ def accept(
     checks: list[Check] = []
     if topology is not None:
         complaints += [item for item in topology.findings if item.severity != "info"]
-        checks += hardware.checks(evidence, topology, settings.gpus)
+        checks += board.hardware(evidence, topology, settings.gpus)
         checks += board.links(topology)
         checks += board.pcie(evidence, topology)
         checks += board.pcie_errors(evidence, topology)

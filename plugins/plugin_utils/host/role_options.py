@@ -56,18 +56,14 @@ def read_role(name: str) -> Role:
 
 
 def options_of(
-    role: Role,
-    variables: Mapping[str, Any],
-    templar: Templar,
-    host: str,
-    given: Mapping[str, Any] | None = None,
+    role: Role, variables: Mapping[str, Any], templar: Templar, host: str
 ) -> dict[str, Any]:
     """Return the role's options for a host, templated and of the right type.
 
-    ``given`` are options that the caller knows better than any variable. Those that bring
-    evidence or plans are left out. Raises FLEET-VARIABLE, a finding for each wrong variable.
+    Those that bring evidence or plans are left out. Raises FLEET-VARIABLE, a finding for each wrong
+    variable.
     """
-    known = {**role.defaults, **variables, **(given or {})}
+    known = {**role.defaults, **variables}
     template = templar.copy_with_new_env(available_variables=known).template
     found: dict[str, Any] = {}
     wrong: list[Finding] = []

@@ -17,7 +17,7 @@ from ..gpus import model_of
 from . import problems
 from .checks import check, listed
 from .observation import Observation
-from .readers import amd_smi, kfd, lspci, numactl, pci, rocm_smi, rocminfo, starts
+from .readers import amd_smi, cpus, kfd, lspci, pci, rocm_smi, rocminfo, starts
 from .readers.cpus import disagreements, numa_nodes
 from .readers.marks import clean, why_absent
 from .readers.pci import nics
@@ -54,7 +54,7 @@ def from_evidence(bundle: Evidence | Mapping[str, Any], name: str | None = None)
 
 def _topology(evidence: Evidence) -> Topology:
     host = evidence.host
-    parsed, notes = numactl.parse(_output(evidence, "numactl"), host)
+    parsed, notes = cpus.numactl_nodes(_output(evidence, "numactl"), host)
     nodes = numa_nodes(evidence.files, _output(evidence, "lscpu"), parsed)
     bus, slots = pci.parse(evidence.files, evidence.links)
     if not bus.devices:
@@ -284,7 +284,7 @@ def _sources(evidence: Evidence, kernel: Observation, bus: Observation) -> tuple
         (amd_smi.NAME, "amd_smi", amd_smi.version),
         (rocm_smi.NAME, "rocm_smi", rocm_smi.version),
         (rocminfo.NAME, "rocminfo", rocminfo.version),
-        (numactl.NAME, "numactl", lambda text: None),
+        (cpus.NUMACTL, "numactl", lambda text: None),
     ):
         outputs = [
             output

@@ -21,10 +21,10 @@ from .problems import finding
 from .readers import (
     amd_smi,
     bandwidth_test,
+    cpus,
     kfd,
     lspci,
     marks,
-    numactl,
     pci,
     rocm_smi,
     rocm_smi_text,
@@ -74,7 +74,7 @@ def captured(recognised: Recognition, name: str) -> Topology:
     Raises ApiaryError with TOPO-SEVERAL-OUTPUTS where they are of several.
     """
     host = PurePath(name).stem.removesuffix(".tar") or name
-    nodes, notes = numactl.parse("".join(recognised.texts(marks.NUMACTL)), name)
+    nodes, notes = cpus.numactl_nodes("".join(recognised.texts(marks.NUMACTL)), name)
     text = "".join(f"{line.text}\n" for line in recognised.lines)
     notes += tuple(pci.failed_probes(text, name))
     observations = _observations(recognised, name, nodes)
@@ -99,7 +99,7 @@ def captured(recognised: Recognition, name: str) -> Topology:
     if whole and "TOPO-NO-END" not in codes:
         cuts += _open_lists(recognised, [*observations, *bus], most, name)
     if not observations:
-        observations = [Observation(numactl.NAME)]
+        observations = [Observation(cpus.NUMACTL)]
     observations[0] = dataclasses.replace(
         observations[0], findings=(*notes, *observations[0].findings, *cuts)
     )

@@ -17,10 +17,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.host import role_o
 from ansible_collections.apiary.instinct.plugins.plugin_utils.host.types import CONCERNS
 
 
-def options(role, given=None, **variables):
+def options(role, **variables):
     templar = Templar(loader=DataLoader(), variables=variables)
     read = role_options.read_role(role)
-    return role_options.options_of(read, variables, templar, "gpu-001", given)
+    return role_options.options_of(read, variables, templar, "gpu-001")
 
 
 @pytest.mark.parametrize("concern", list(CONCERNS))
@@ -40,11 +40,6 @@ def test_variables_of_the_host_win_and_are_templated():
     assert found["rocm_driver"] is False
     assert found["rocm_profile"] == "serving"
     json.dumps(found)
-
-
-def test_what_the_caller_knows_wins():
-    found = options("device_plugin", {"device_plugin_pod_gpus": [4, 4]}, device_plugin_pod_gpus=[8])
-    assert found["device_plugin_pod_gpus"] == [4, 4]
 
 
 def test_evidence_and_plans_are_none_of_it():

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import Finding
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.validation.hosts import (
     HostVariables,
     PlainSecret,
     Scope,

@@ -5,7 +5,7 @@
 """NUMA nodes and cores."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import numactl
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import cpus
 from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers.cpus import (
     disagreements,
     numa_nodes,
@@ -64,7 +64,7 @@ def test_offline_cpus_are_in_no_core():
 
 
 def test_numactl_stands_in_for_sysfs():
-    told, findings = numactl.parse(printers_system.numactl([range(4), range(4, 8)]), "h")
+    told, findings = cpus.numactl_nodes(printers_system.numactl([range(4), range(4, 8)]), "h")
     text = printers.lscpu([(0, 2), (1, 3), (4, 6), (5, 7)], lambda cpu: cpu // 4)
     first, second = numa_nodes({}, text, told)
     assert findings == ()
@@ -81,11 +81,11 @@ def test_lscpu_stands_in_for_both():
 
 def test_numactl_and_sysfs_are_held_against_each_other():
     nodes = numa_nodes(printers.node_files(["0-3", "4-7"]))
-    told, _findings = numactl.parse(printers_system.numactl([range(4), range(4, 7)]), "h")
+    told, _findings = cpus.numactl_nodes(printers_system.numactl([range(4), range(4, 7)]), "h")
     assert disagreements(nodes, told) == [
         "cpus of NUMA node 1: sysfs says 4-7, numactl says 4-6; 4-7 was taken"
     ]
-    told, _findings = numactl.parse(printers_system.numactl([range(4), range(4, 8)]), "h")
+    told, _findings = cpus.numactl_nodes(printers_system.numactl([range(4), range(4, 8)]), "h")
     assert disagreements(nodes, told) == []
     assert "NUMA nodes: sysfs says 0,1, numactl says 0;" in disagreements(nodes, told[:1])[0]
 
@@ -93,14 +93,14 @@ def test_numactl_and_sysfs_are_held_against_each_other():
 @pytest.mark.parametrize("end", ["node 1 cpus", "node 1 size", "node distances", "  1: "])
 def test_numactl_that_is_cut_is_told(end):
     text = printers_system.numactl([range(4), range(4, 8)])
-    _nodes, (finding,) = numactl.parse(text[: text.index(end)], "h")
+    _nodes, (finding,) = cpus.numactl_nodes(text[: text.index(end)], "h")
     assert finding.code == "TOPO-TRUNCATED"
 
 
 def test_a_node_that_numactl_counts_and_does_not_describe_is_told():
     text = printers_system.numactl([range(4), range(4, 8)])
     lines = [line for line in text.splitlines() if not line.startswith("node 1 ")]
-    (node,), (finding,) = numactl.parse("\n".join(lines) + "\n", "h")
+    (node,), (finding,) = cpus.numactl_nodes("\n".join(lines) + "\n", "h")
     assert (node.id, finding.code) == (0, "TOPO-TRUNCATED")
     assert "1 of 2 nodes" in finding.message
 
@@ -108,7 +108,7 @@ def test_a_node_that_numactl_counts_and_does_not_describe_is_told():
 def test_no_numa_support_is_no_node():
     text = "No NUMA support available on this system.\n"
     assert recognise(text, "h").tools == ("numactl",)
-    assert numactl.parse(text, "h") == ((), ())
+    assert cpus.numactl_nodes(text, "h") == ((), ())
 
 
 def test_a_node_without_cpus_is_memory_only():

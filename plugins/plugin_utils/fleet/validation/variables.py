@@ -18,8 +18,7 @@ from ...findings import ApiaryError, Finding
 from ...host.role_options import checked
 from ...plan.build import architecture_of
 from ..names import fold
-from .between_hosts import fleet_mistakes
-from .types import EVERYTHING, STEPS, HostVariables, Roles, Scope
+from .hosts import EVERYTHING, STEPS, HostVariables, Roles, Scope, fleet_mistakes
 
 # How alike a name has to be to be meant: one or two letters of host_tuning_profile.
 _ALIKE = 0.9

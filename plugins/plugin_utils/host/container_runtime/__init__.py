@@ -13,7 +13,6 @@ from ...evidence.types import Evidence
 from ...findings import Finding
 from .. import resources
 from ..types import Check, CheckState, HostFile, Skipped
-from . import config
 from . import specification as names
 from .engine import (
     DAEMON_JSON,
@@ -26,6 +25,12 @@ from .engine import (
     Engine,
     Settings,
     System,
+    config_files,
+    config_findings,
+    config_validate,
+    daemon_differs,
+    daemon_json,
+    daemon_settings,
     engine_of,
     system,
 )
@@ -71,9 +76,9 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     host = system(evidence, settings.engine)
     engine = engine_of(evidence, settings.engine, host.package)
     findings = [*_engine_findings(settings, evidence, host, engine)]
-    findings += config.findings(settings, evidence)
+    findings += config_findings(settings, evidence)
     checks: list[Check] = []
-    files = list(config.files(settings))
+    files = list(config_files(settings))
     skipped: tuple[Skipped, ...] = ()
     if settings.cdi_enabled:
         wanted = names.specification(evidence, engine)
@@ -87,7 +92,7 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         skipped = (Skipped("CDI", "container_runtime_cdi_enabled is false"),)
     daemon = None
     if settings.engine == "docker":
-        daemon = config.daemon_settings(settings, engine, evidence)
+        daemon = daemon_settings(settings, engine, evidence)
     devices = tuple(names.devices_of(evidence))
     checks += _check_nodes(evidence, devices)
     findings += _restart_findings(daemon, evidence)
@@ -103,7 +108,7 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
         refresh=missing and engine.candidate is None,
         packages=(host.packages,) if missing else (),
         daemon=daemon,
-        validate=config.validate(engine) if settings.engine == "docker" else (),
+        validate=config_validate(engine) if settings.engine == "docker" else (),
         service=settings.cdi_enabled,
         service_found=UNIT in evidence.files,
         selinux=_selinux(evidence),
@@ -114,7 +119,7 @@ def _present(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
 def _absent(settings: Settings, evidence: Evidence) -> ContainerRuntimePlan:
     """Return the undo. The engine stays: images and containers of others may live in it."""
     host = system(evidence, settings.engine)
-    files = [*config.files(settings)]
+    files = [*config_files(settings)]
     files += [HostFile(path, None) for path in (SPECIFICATION, UNIT, PROGRAM)]
     return ContainerRuntimePlan(
         files=tuple(files),
@@ -152,9 +157,9 @@ def _restart_findings(daemon: Any, evidence: Evidence) -> Iterator[Finding]:
     """Refuse what would restart Docker beneath containers that run, unless it lets them live."""
     said = evidence.commands.get("docker_containers")
     running = len(said.stdout.split()) if said and said.exit == 0 else 0
-    if daemon is None or not running or config.daemon_json(evidence).get("live-restore") is True:
+    if daemon is None or not running or daemon_json(evidence).get("live-restore") is True:
         return
-    if daemon and config.differs(daemon, evidence):
+    if daemon and daemon_differs(daemon, evidence):
         yield Finding(
             "CONTAINER-RUNNING",
             evidence.host,
