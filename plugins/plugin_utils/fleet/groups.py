@@ -12,8 +12,7 @@ from itertools import chain
 
 from ..findings import errors_of
 from .names import Kind, Own, neutral
-from .plan_types import Cause, ChangeGroup, HostGroup
-from .types import Change, ConcernSurvey
+from .types import Cause, Change, ChangeGroup, ConcernSurvey, HostGroup
 
 # What texts that several hosts share may still have differently from those of others.
 SHARED: tuple[Kind, ...] = ("PCI address", "UUID", "release")

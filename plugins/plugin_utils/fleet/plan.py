@@ -13,18 +13,21 @@ from ..findings import Finding, Severity, by_severity, errors_of, has_errors
 from .groups import Grouping
 from .ledger import Applied
 from .names import Own, fold, neutral
-from .plan_types import (
+from .report.outliers import Peer, outliers
+from .types import (
     Capacity,
     Cause,
     ChangeGroup,
+    ConcernSurvey,
     DeploymentCapacity,
     FleetPlan,
     HostGroup,
+    Quarantine,
+    Served,
+    Survey,
     Totals,
     Unseen,
 )
-from .report.outliers import Peer, outliers
-from .types import ConcernSurvey, Quarantine, Served, Survey
 
 # A concern for what a host's survey refuses as a whole.
 HOST = "host"

@@ -23,14 +23,13 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import (
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.ledger import Ledger
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan import Observed, fleet_plan
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import FleetPlan
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.saved import (
     attempt,
     host_directory,
     ledger_path,
     load_quarantine,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Survey
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import FleetPlan, Survey
 from ansible_collections.apiary.instinct.plugins.plugin_utils.numbers import (
     age_seconds,
     age_text,

@@ -8,15 +8,15 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.names import fold
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.plan_types import (
+from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import (
     Capacity,
+    Change,
     ChangeGroup,
     DeploymentCapacity,
     FleetPlan,
     HostGroup,
     Outlier,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.fleet.types import Change
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text

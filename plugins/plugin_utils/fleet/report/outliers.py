@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...documents import knowledge
-from ..plan_types import Outlier
-from ..types import HostFacts
+from ..types import HostFacts, Outlier
 from .types import Odd, Shared, Value
 
 FIRMWARE = "firmware "
