@@ -31,9 +31,9 @@ def broken(model: Path, out: Path, wrong: str) -> Path:
         settings["chat_template"] = (
             "{% set messages = messages | rejectattr('role', 'equalto', 'system') | list %}" + text
         )
-    elif wrong == "tokenizer-digits":
-        steps = tokenizer["pre_tokenizer"]["pretokenizers"]
-        tokenizer["pre_tokenizer"]["pretokenizers"] = [s for s in steps if s["type"] != "Digits"]
+    elif wrong == "tokenizer-space":
+        for step in tokenizer["pre_tokenizer"]["pretokenizers"]:
+            step["add_prefix_space"] = True
     elif wrong == "tokenizer-merges":
         del tokenizer["model"]["merges"][-1000:]
     else:
