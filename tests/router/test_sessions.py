@@ -131,6 +131,8 @@ SESSIONS = {
 # What says nothing that a cache could have.
 NONE = [
     (COMPLETIONS, {"prompt": [1, 2, 3]}, {}),
+    (COMPLETIONS, {"model": "m", "prompt": [1, 2, 3]}, {}),
+    chat(model="m"),
     ("/v1/embeddings", {"input": "x", "session_id": "s"}, {}),
     chat(),
     (CHAT, {"session_id": "", "prompt_cache_key": None, "messages": None}, {}),

@@ -146,7 +146,7 @@ def _compressed_tensors(config: Mapping[str, Any]) -> Scheme:
             }
             if weights.get("symmetric") is False:
                 scheme["zero_point"] = True
-            if str(weights.get("scale_dtype")).endswith(("uint8", "float8_e4m3fn")):
+            if re.search("uint8|float8", str(weights.get("scale_dtype"))):
                 scheme["scale_bytes"] = 1
             schemes.append(scheme)
     return _merged(schemes)

@@ -147,6 +147,7 @@ def test_a_document_stays_one_and_has_no_secret(secret, data):
         ("vllm serve --foo --api-key quux77 --port 8000", "quux77"),
         ("https://user:quux77@host/path", "quux77"),
         ("curl -H 'Authorization: Bearer quux77xx'", "quux77"),
+        ("curl -H 'x-api-key: quux77xx'", "quux77"),
         ("Authorization: Basic dXNlcjpwYXNz", "dXNl"),
         ("AKIAABCDEFGHIJKLMNOP", "AKIA"),
         ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "ghp_"),

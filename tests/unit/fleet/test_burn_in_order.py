@@ -22,7 +22,11 @@ LOOK = """
     __acceptance_burn_in_due: {burn_in: "{{ why | default('') }}"}
   when: __burn_in_tasks is defined
 - name: Load
-  ansible.builtin.debug:
+  ansible.builtin.ping:
+  vars:
+    ansible_connection: "{{ 'ssh' if dies is defined else 'local' }}"
+    ansible_host: 127.0.0.1
+    ansible_port: 1
   when: __burn_in_tasks is not defined
 """
 SERVE = """
@@ -32,11 +36,12 @@ SERVE = """
 NEW = {"why": "neither a burn-in nor an acceptance of it is recorded"}
 
 
-def test_others_serve_while_a_new_hosts_gpus_are_loaded(tmp_path):
+def converge(tmp_path, **lost):
+    """Return the exit code, and which hosts did what, in order."""
     hosts = {
         # Two hosts of one replica, one of another, and one whose replicas stay as they are.
         "gpu-001": {"__spans_hosts": True},
-        "gpu-002": {"__spans_hosts": True, **NEW},
+        "gpu-002": {"__spans_hosts": True, **NEW, **lost},
         "gpu-003": {},
         "gpu-004": {"__probed": {"due": ["engine"]}, **NEW},
     }
@@ -50,13 +55,26 @@ def test_others_serve_while_a_new_hosts_gpus_are_loaded(tmp_path):
     document = {"hosts": {name: {**given, **own} for name, own in hosts.items()}}
     inventory.write_text(json.dumps({"gpu_hosts": document}))
     run = run_playbook(f"--inventory={inventory}", tmp_path / "play.yml", cwd=tmp_path)
-    assert run.returncode == 0, run.stdout
     tasks = re.findall(r"^TASK \[(Load|Start)\].*\n((?:.+\n)+)", run.stdout, re.MULTILINE)
     done = [
         (name, sorted(re.findall(r"^ok: \[(\S+)\]", text, re.MULTILINE))) for name, text in tasks
     ]
-    assert [one for one in done if one[1]] == [
-        ("Start", ["gpu-003", "gpu-004"]),
-        ("Load", ["gpu-002"]),
-        ("Start", ["gpu-001", "gpu-002"]),
-    ]
+    return run.returncode, [one for one in done if one[1]]
+
+
+def test_others_serve_while_a_new_hosts_gpus_are_loaded(tmp_path):
+    code, done = converge(tmp_path)
+    assert (code, done) == (
+        0,
+        [
+            ("Start", ["gpu-003", "gpu-004"]),
+            ("Load", ["gpu-002"]),
+            ("Start", ["gpu-001", "gpu-002"]),
+        ],
+    )
+
+
+def test_who_waits_serves_also_when_the_host_that_is_loaded_is_lost(tmp_path):
+    code, done = converge(tmp_path, dies=True)
+    assert code == 4
+    assert done == [("Start", ["gpu-003", "gpu-004"]), ("Start", ["gpu-001"])]

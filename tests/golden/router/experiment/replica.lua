@@ -452,14 +452,15 @@ local function conversation(text, at, parts)
     end
 end
 
--- What a conversation begins with, hashed; "" of none.
+-- What a conversation begins with, hashed; "" of none: all requests name a model.
 local function prompt(txn, text, start)
-    local parts, whole = {}, false
+    local parts, whole, models = {}, false, 0
     begin(text, STEPS)
     walk(text, start, function(field, first)
         local char, last = string.byte(text, first), nil
         if BEFORE[field] then
             parts[#parts + 1], last = value(text, first)
+            models = models + (field == "model" and 1 or 0)
         elseif MESSAGES[field] and char == LIST then
             last, whole = conversation(text, first, parts)
         elseif MESSAGES[field] and char == QUOTE then
@@ -470,7 +471,7 @@ local function prompt(txn, text, start)
         -- Nothing that follows is looked at.
         return whole and #text or last
     end)
-    return #parts > 0 and txn.c:xxh64(table.concat(parts, "\0")) or ""
+    return #parts > models and txn.c:xxh64(table.concat(parts, "\0")) or ""
 end
 
 -- Where the next place is at which a field's mark stands, or nil. A search looks for its needle's
