@@ -254,7 +254,7 @@ def _drift(
     known = [value for value in values if value is not None]
     if len(known) < 2:
         return
-    z = NormalDist().inv_cdf(facts["confidence"])
+    z = facts["student"][: len(known) - 1][-1]  # few values: wider than a normal interval
     middle, deviation = fmean(known), stdev(known) / math.sqrt(len(known))
     low, high = max(0.0, middle - z * deviation), middle + z * deviation
     outcome: Outcome = "same" if high < limit else "worse" if low > limit else "not decided"
