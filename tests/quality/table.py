@@ -10,13 +10,15 @@ VLLM is the command of an environment with requirements/e2e.txt, MODEL what
 tests/lab/mirror/model.py wrote. Each case is one line with all its answers, so the limits can be
 changed without measuring again. Clean runs differ by the order of the requests, so by what is
 with each in its batch; `live` wrongs are made and taken back in one engine. With APIARY_QUICK=1
-only a part of the battery is sent, where there is no time for all.
+only a part of the battery is sent, where there is no time for all. Cases of another battery, or
+of another part of it, are refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -69,6 +71,12 @@ def items():
         if places[item.group].index(item.id) % QUICK.get(item.group, 1) == 0
         and not (item.group == "texts" and item.id.endswith("b"))
     )
+
+
+def identity():
+    """Return a digest of the requests that are sent: a table has answers to the same ones only."""
+    rows = [[item.id, item.path, item.body, item.right, item.long] for item in items()]
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def post(path, body):
@@ -125,7 +133,7 @@ class Engine:
 def measured(out, case, seed, about):
     """Send the battery and keep the answers."""
     request = battery.request_of(URL, items(), seed=seed, battery_seconds=1800, answer_seconds=900)
-    line = {"case": case, "seed": seed, "about": about, **measure(request)}
+    line = {"case": case, "seed": seed, "about": about, "items": identity(), **measure(request)}
     with (out / "cases.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(line) + "\n")
     print(time.strftime("%H:%M:%S"), case, line["seconds"], flush=True)
@@ -134,7 +142,15 @@ def measured(out, case, seed, about):
 def read(out):
     path = out / "cases.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return {line["case"]: line for line in map(json.loads, lines)}
+    cases = {line["case"]: line for line in map(json.loads, lines)}
+    others = [case for case, line in cases.items() if line.get("items") != identity()]
+    if others:
+        raise SystemExit(
+            f"{path}: {len(others)} of {len(cases)} cases, {others[0]} first, are answers to other "
+            f"requests than these ({identity()}): set APIARY_QUICK as it was, or use an empty "
+            "directory"
+        )
+    return cases
 
 
 def run(command, model, out, clean):

@@ -126,9 +126,12 @@ def battery(tools: bool = False) -> tuple[Item, ...]:
 
     # Some twice: alone, and among others.
     several = (("tokenizer", ""), ("template", ""), *product(("repeat", "texts"), "ab"))
-    for group, end in (*several, ("cache", ""), ("schema", ""), *((("tools", ""),) * tools)):
+    for group, end in (*several, ("schema", ""), *((("tools", ""),) * tools)):
         for body in facts[group]:
             add(group, body, end)
+    for number in facts["cache"]["numbers"]:
+        prompt = facts["cache"]["prompt"].replace("{}", number)
+        add("cache", {"prompt": prompt, "right": [number]})
     known = knowledge("quality/questions.yml")
     rows = [
         (form["ask"].replace("{}", key), right.lower().split("|"))
