@@ -56,3 +56,15 @@ def test_no_fact_of_a_tuning_hides_a_variable_of_the_rollout(kept):
     }
     assert "__replicas" in named
     assert kept & named == set()
+
+
+def test_the_reference_of_answers_is_read_before_a_host_is_drained_and_fails_no_trial():
+    """What cannot be read says nothing about a trial, so it ends the run, not the candidate."""
+    judges = [one for one in tasks("tasks/tune_look.yml") if "apiary.instinct.rollout" in one]
+    (gate,) = judges
+    assert gate["register"] == "__gate"
+    assert "results" not in gate["apiary.instinct.rollout"]
+    trial = list(tasks("tasks/tune_trial.yml"))
+    assert "__gate" not in [one.get("register") for one in trial]
+    (smoke,) = [one for one in trial if "apiary.instinct.replica_smoke" in one]
+    assert smoke["apiary.instinct.replica_smoke"]["smoke"] == "{{ __gate.smoke }}"
