@@ -122,6 +122,8 @@ def compare_command(
         raise click.UsageError("results on both sides of --with, or --router-log")
     if allow_first and not earlier:
         raise click.UsageError("--allow-first is for --regression")
+    if logs and (earlier or gpu_hour_price):
+        raise click.UsageError("--regression and --gpu-hour-price are for results, not for logs")
     if logs:
         outcome = compare_sides(_lines(logs, as_json))
     else:

@@ -177,3 +177,8 @@ def test_the_command_reads_several_logs(tmp_path, capsys):
     assert (document["schema"], document["verdict"]) == ("apiary.comparison/v1", "worse")
     for words in ([*logs, "x.json"], [*logs, "--with", "x.json"], ["x.json"], []):
         assert main(["compare", *words]) == 2
+    # What would have no effect on logs is not passed over.
+    for words in (["--gpu-hour-price", "2"], ["--regression"]):
+        capsys.readouterr()
+        assert main(["compare", *logs, *words]) == 2
+        assert "for results, not for logs" in capsys.readouterr().err
