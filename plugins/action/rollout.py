@@ -25,7 +25,7 @@ from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.types import Plan, plan_of
 from ..plugin_utils.quality.battery import battery, identity, read_reference, request_of
-from ..plugin_utils.quality.evaluate import facts_of, judged
+from ..plugin_utils.quality.evaluate import judged
 from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.batches import room_for
@@ -224,7 +224,7 @@ class ActionModule(Deciding):
                 for unit in sorted(units)
             },
             # On the way back the replicas answer as they did: what failed is known.
-            "smoke": _smoke({} if back else arguments, goal.plan),
+            "smoke": _smoke({} if back else arguments),
             "note": remark,
         }
 
@@ -285,7 +285,7 @@ class ActionModule(Deciding):
         return list(error("ROLLOUT-NO-WEIGHTS", host, f"{path} has no config.json").findings)
 
 
-def _smoke(arguments: dict, plan: dict | None = None) -> dict:
+def _smoke(arguments: dict) -> dict:
     """Return what module replica_smoke asks, with a battery where there is a quality gate."""
     smoke = to_document(knowledge("rollout.yml")["smoke"])
     name = arguments.get("quality")
@@ -294,8 +294,7 @@ def _smoke(arguments: dict, plan: dict | None = None) -> dict:
     # Before anything is drained: one that says nothing would be found out too late.
     if read_reference(read_text(name), name).battery != identity():
         raise error("QUALITY-BATTERY", name, "is of the questions of another release of Apiary")
-    tools = bool(plan) and facts_of(plan_of(plan, "plan"))["tools"]
-    return {**smoke, "battery": request_of("", battery(tools))}
+    return {**smoke, "battery": request_of("", battery(tools=True))}
 
 
 def _progress(hosts: list[str], variables: dict) -> dict:

@@ -12,6 +12,7 @@ import contextlib
 import http.client
 import json
 import math
+import os
 import random
 import ssl
 import time
@@ -19,6 +20,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 from urllib.parse import SplitResult, urlsplit
+
+from .weights.manifest import COMMIT
 
 MOST_BODY, MOST_TEXT, MOST_TOKENS, MOST_NAME = 1 << 24, 2000, 4096, 200
 # What an engine reports for an impossible token is about -10,000.
@@ -52,6 +55,12 @@ def measure(
                     progress(len(answers))
     seconds = round(time.monotonic() - begun, 1)
     return {**session.facts, "seconds": seconds, "answers": answers}
+
+
+def revision_of(path: str) -> str | None:
+    """Return the commit of weights whose directory is named by it."""
+    name = os.path.basename(path)
+    return name if COMMIT.fullmatch(name) else None
 
 
 class Client:

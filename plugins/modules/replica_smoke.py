@@ -12,7 +12,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.finding import ApiaryError, Finding, error, fail
-from ..module_utils.quality import Client, QualityError, measure
+from ..module_utils.quality import Client, QualityError, measure, revision_of
 from ..module_utils.replicas import smoke
 from ..module_utils.replicas.smoke import certificate
 
@@ -48,6 +48,14 @@ def request_of(plan, unit, directory) -> tuple:
     }
     keyed = _KEY in (deployment.get("secrets") or ())
     return request, read_key(os.path.join(secrets, _KEY), unit) if keyed else ""
+
+
+def battery_of(battery, plan, unit) -> dict:
+    """Return the battery; without tool calls where the replica has no parser of them."""
+    argv = next(one["argv"] for one in plan["replicas"] if one["unit"] == unit)
+    parser = any(word.startswith("--tool-call-parser") for word in argv)
+    items = [item for item in battery["items"] if parser or item["group"] != "tools"]
+    return {**battery, "items": items}
 
 
 def compared(parameters, outcome, limits) -> list:
@@ -114,7 +122,11 @@ def main() -> None:
         outcome.update(answers(request, key, facts, baseline))
         if facts.get("battery") and not baseline:
             code = "QUALITY-NOT-ASKED"
-            outcome["quality"] = measure({**facts["battery"], **request}, key)
+            battery = battery_of(facts["battery"], parameters["plan"], unit)
+            measured = measure({**battery, **request}, key)
+            # A link such as `current` leads to what the engine has loaded.
+            path = os.path.realpath(parameters["plan"]["deployment"]["model"]["path"])
+            outcome["quality"] = {**measured, "revision": revision_of(path)}
     except (ApiaryError, QualityError) as failure:
         outcome["answers"] = {}
         if isinstance(failure, QualityError):

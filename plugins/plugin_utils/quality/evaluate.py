@@ -19,6 +19,7 @@ from itertools import permutations
 from statistics import NormalDist, fmean, stdev
 from typing import Any
 
+from ...module_utils.quality import revision_of
 from ..documents import knowledge
 from ..findings import Finding, error
 from ..plan.types import Plan
@@ -79,6 +80,7 @@ def facts_of(plan: Plan, unit: str = "") -> dict[str, Any]:
     replica = next(one for one in plan.replicas if unit in ("", one.unit))
     return {
         "model": plan.deployment.model.name,
+        "revision": revision_of(plan.deployment.model.path),
         "recipe": replica.recipe,
         "gpu": plan.gpu_model,
         "gpus": replica.gpus,
@@ -149,6 +151,8 @@ def judged(
         try:
             # Tool calls were requested where the plan has a parser.
             items = battery("tools-0" in result["quality"]["answers"])
+            # Of the weights that the host has; a link of the plan's may lead elsewhere by now.
+            own["revision"] = result["quality"].get("revision")
             answers = quality(items, result["quality"], date, **own)
         except (KeyError, TypeError, ValueError) as failure:
             message = f"the host reports no answers: {failure!r:.200}"

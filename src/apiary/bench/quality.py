@@ -31,7 +31,7 @@ from apiary.app.output import echo, exit_code, plain_table, print_document, prog
 @click.option("--write-reference", metavar="FILE", help="Keep these answers as the reference.")
 @click.option("--plan", metavar="PLAN", help="What serves: its recipe, GPU and tool parser.")
 @click.option("--model", help="The name that is served; else that of the plan, or the first one.")
-@click.option("--revision", help="Of the model's weights, for the reference.")
+@click.option("--revision", help="Of the weights; else of the plan's path.")
 @click.option("--tools", is_flag=True, help="Request tool calls, too; a plan with a parser does.")
 @click.option("--seed", default=0, show_default=True, help="Of the order of the questions.")
 @click.option(
@@ -88,7 +88,7 @@ def _measured(url: str, items: Any, options: Mapping[str, Any], facts: Mapping[s
         except QualityError as failure:
             raise error("QUALITY-NOT-ASKED", url, str(failure)) from None
     own = {name: facts[name] for name in ("recipe", "gpu", "exact") if name in facts}
-    own["revision"] = options["revision"]
+    own["revision"] = options["revision"] or facts.get("revision")
     return gate.quality(items, result, utc_now(), **own)
 
 

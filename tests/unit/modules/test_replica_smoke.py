@@ -14,7 +14,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     knowledge,
     to_document,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery import request_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery import (
+    battery,
+    request_of,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.web_keys import replica_certificate
 
 from support.modules import run_module
@@ -78,19 +81,31 @@ def replica():
 
 
 @pytest.fixture
-def ask(replica, capsys):
+def weights(tmp_path):
+    """A directory as weights are published: `current` leads to a commit."""
+    commit = tmp_path / ("c0ffee00" * 5)
+    commit.mkdir()
+    (tmp_path / "current").symlink_to(commit.name)
+    return tmp_path / "current"
+
+
+@pytest.fixture
+def ask(replica, capsys, weights):
     def ask(port=None, address="127.0.0.1", secrets=(), prompts=PROMPTS, limits=None, **more):
+        argv = more.pop("argv", ["vllm", "serve", "a/b"])
         deployment = {
             "name": "x",
             "listen_address": address,
-            "model": {"name": "a/b"},
+            "model": {"name": "a/b", "path": str(weights)},
             "secrets": list(secrets),
             "tls": bool(replica.tls),
         }
         told = {
             "plan": {
                 "deployment": deployment,
-                "replicas": [{"unit": UNIT, "port": port or replica.server_address[1]}],
+                "replicas": [
+                    {"unit": UNIT, "port": port or replica.server_address[1], "argv": argv}
+                ],
             },
             "unit": UNIT,
             "smoke": {
@@ -196,6 +211,21 @@ def test_an_answer_that_is_none_fails(ask, replica, whole, streamed, said):
     assert codes(done) == {("ROLLOUT-SMOKE-FAILED", "error")}
     assert said in done["msg"]
     assert "Traceback" not in done["msg"]
+
+
+@pytest.mark.parametrize("argv", [["serve"], ["serve", "--tool-call-parser=hermes"]])
+def test_tool_calls_are_requested_where_the_replica_has_a_parser(ask, monkeypatch, argv):
+    requested = []
+
+    def measure(request, key):
+        requested.extend(item["group"] for item in request["items"])
+        return {"model": "a/b"}
+
+    monkeypatch.setattr(replica_smoke, "measure", measure)
+    done = ask(smoke={**FACTS, "battery": request_of("", battery(tools=True))}, argv=argv)
+    assert ("tools" in requested) == (len(argv) == 2)
+    assert "questions" in requested
+    assert done["quality"] == {"model": "a/b", "revision": "c0ffee00" * 5}
 
 
 def test_one_that_takes_no_battery_fails(ask):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.apiary.instinct.plugins.action import rollout
 from ansible_collections.apiary.instinct.plugins.module_utils.quality import QualityError, measure
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import dumps, to_document
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.types import plan_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery import (
@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery im
     request_of,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.evaluate import (
+    facts_of,
     judged,
     outliers,
     quality,
@@ -183,6 +184,21 @@ def test_a_result_without_answers_passes_no_gate(reference):
     with pytest.raises(ApiaryError, match="QUALITY-NOT-ASKED"):
         judged("gpu-001", [plan], [result], reference, DATE)
     assert judged("gpu-001", [plan], [{"skipped": True}], reference, DATE) == ()
+
+
+def test_a_reference_of_other_weights_is_refused(reference):
+    """The plan's path is named by a commit, or a link on the host leads to one."""
+    document = json.loads(PLAN.read_text(encoding="utf-8"))
+    document["deployment"]["model"]["path"] += "/" + "a" * 40
+    plan = plan_of(document, "plan")
+    assert facts_of(plan)["revision"] == "a" * 40
+    answers = {name: to_document(one) for name, one in reference.answers.items()}
+    measured = {"model": "m", "engine": None, "max_model_len": None, "seconds": 1.0}
+    result = {"unit": plan.replicas[0].unit, "quality": {**measured, "answers": answers}}
+    result["quality"]["revision"] = "b" * 40
+    judged("gpu-001", [plan], [result], replace(reference, revision="b" * 40), DATE)
+    with pytest.raises(ApiaryError, match="QUALITY-BATTERY"):
+        judged("gpu-001", [plan], [result], replace(reference, revision="a" * 40), DATE)
 
 
 def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference, tmp_path):
