@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,14 +17,14 @@ from ..findings import Finding
 from ..gpus import model_of
 from . import problems
 from .checks import check, listed
-from .observation import Observation
-from .readers import amd_smi, cpus, kfd, lspci, pci, rocm_smi, rocminfo, starts
+from .observation import MOST_DEVICES, Observation
+from .readers import amd_smi, cpus, kfd, lspci, pci, rocm_smi, rocminfo
 from .readers.cpus import disagreements, numa_nodes
 from .readers.marks import clean, why_absent
 from .readers.pci import nics
 from .readers.text import DamagedJsonError, json_documents
 from .reconcile import reconcile
-from .types import Mark, Nic, NumaNode, Topology
+from .types import Mark, Nic, NumaNode, Start, Topology
 
 _TOOLS = {"amd_smi": amd_smi.NAME, "rocm_smi": rocm_smi.NAME, "rocminfo": rocminfo.NAME}
 _NO_SUCH_COMMAND = 127
@@ -34,6 +35,14 @@ _UNSUPPORTED = re.compile(
 _REFUSAL = 400
 _CACHED = "_topology"
 _NODE_PROPERTIES = re.compile(r"/topology/nodes/\d+/properties$")
+_FIGURES = re.compile(r"/run/apiary/(apiary-[a-z0-9-]{1,80}\.service)/figures\.json")
+_WORDS = {
+    "engine_version": r"[\w.+-]{1,40}",
+    "gpu_model": r"[\w -]{1,40}",
+    "recipe": r"[0-9a-f]{16}",
+}
+_GPU = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7](?:#\d{1,3})?")
+_MOST_FIGURE = 2**60
 
 
 def from_evidence(bundle: Evidence | Mapping[str, Any], name: str | None = None) -> Topology:
@@ -89,7 +98,7 @@ def _topology(evidence: Evidence) -> Topology:
             *_absent_tools(evidence),
         ],
     )
-    return dataclasses.replace(topology, starts=starts.parse(evidence.files))
+    return dataclasses.replace(topology, starts=starts_of(evidence.files))
 
 
 def evidence_of(bundle: Mapping[str, Any], name: str | None = None) -> Evidence:
@@ -307,3 +316,37 @@ def _absent_tools(evidence: Evidence) -> list[Finding]:
         return []
     message = "neither amd-smi nor rocm-smi is installed; sysfs alone was read"
     return [problems.finding("TOPO-TOOLS-ABSENT", evidence.host, message)]
+
+
+def starts_of(files: Mapping[str, str]) -> tuple[Start, ...]:
+    """Return what engines measured of themselves, by unit; what no supervisor writes is none."""
+    found = ((_FIGURES.fullmatch(path), files[path]) for path in sorted(files))
+    starts = [_start(match[1], text) for match, text in found if match]
+    return tuple(start for start in starts if start is not None)[:MOST_DEVICES]
+
+
+def _start(unit: str, text: str) -> Start | None:
+    try:
+        facts = json.loads(text)
+        words = {name: facts[name] for name in _WORDS}
+        if not all(re.fullmatch(pattern, words[name]) for name, pattern in _WORDS.items()):
+            return None
+        gpus = tuple(key for key in facts["gpus"] if _GPU.fullmatch(key))
+        names = ("kv_tokens", "weights_bytes_per_gpu")
+        at, *figures = _numbers(facts["at"], *(facts["actual"].get(name) for name in names))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    if at is None or len(gpus) > MOST_DEVICES:
+        return None
+    return Start(
+        unit, at, **words, gpus=gpus, kv_tokens=figures[0], weights_bytes_per_gpu=figures[1]
+    )
+
+
+def _numbers(*values: Any) -> list[int | None]:
+    return [
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST_FIGURE
+        else None
+        for value in values
+    ]

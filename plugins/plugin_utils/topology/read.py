@@ -29,7 +29,6 @@ from .readers import (
     rocm_smi,
     rocm_smi_text,
     rocminfo,
-    xgmi_sysfs,
 )
 from .readers.text import DamagedJsonError, elided
 from .recognise import Recognition, recognise
@@ -171,7 +170,7 @@ def _observations(
         marks.ROCM_SMI: lambda texts: rocm_smi.parse(texts, name, one_file=True),
         marks.ROCMINFO: lambda texts: rocminfo.parse(texts, name),
         marks.BANDWIDTH_TEST: lambda texts: bandwidth_test.parse("".join(texts), name),
-        marks.XGMI_SYSFS: lambda texts: xgmi_sysfs.parse("".join(texts), name),
+        marks.XGMI_SYSFS: lambda texts: kfd.parse_rows("".join(texts), name),
         marks.LSPCI: lambda texts: lspci.parse(texts, name),
     }
     result = []

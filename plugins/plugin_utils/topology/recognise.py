@@ -18,7 +18,7 @@ from ..evidence.types import check_size
 from ..findings import ApiaryError
 from . import problems
 from .checks import listed
-from .readers import amd_smi, marks, rocm_smi, xgmi_sysfs
+from .readers import amd_smi, kfd, marks, rocm_smi
 from .readers.marks import Command, Line, command, plain
 from .readers.text import DamagedJsonError, json_spans
 
@@ -193,7 +193,7 @@ def _settle(waiting: list[Line], found: _Found) -> None:
     if found.lines:
         last = next(reversed(found.lines))
         found.lines[last].extend(waiting)
-    elif xgmi_sysfs.recognise(text):
+    elif kfd.recognise_rows(text):
         found.lines[marks.XGMI_SYSFS, "text"] = waiting
     elif found.commands:
         tools = (

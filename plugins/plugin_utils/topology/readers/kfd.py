@@ -19,6 +19,9 @@ from ..observation import Device, Observation, Path
 from .text import unique_id
 
 NAME = "KFD"
+# `cat /sys/class/drm/card*/device/xgmi_num_links`: a row per GPU, in the hive's order.
+ROWS = "xgmi_num_links"
+_ROW = re.compile(r"^ *((?:[0-9a-f]{2} +)+[0-9a-f]{2}) *$", re.MULTILINE)
 _FILE = re.compile(
     r"(?:^|/)nodes/(\d{1,4})/(?:(io_links|p2p_links|mem_banks)/\d{1,4}/)?(properties|gpu_id)$"
 )
@@ -316,3 +319,40 @@ def _bandwidth(link: _Link | None) -> tuple[int, int] | None:
     if link is None or not link.max_bandwidth or not link.min_bandwidth:
         return None
     return link.min_bandwidth, link.max_bandwidth
+
+
+def recognise_rows(text: str) -> bool:
+    """Say whether text (clean) is rows of two-digit numbers, beside a prompt at most."""
+    lines = [line for line in text.splitlines() if line.strip() and "xgmi_num" not in line]
+    return len(lines) > 1 and all(_ROW.match(line) for line in lines)
+
+
+def parse_rows(text: str, subject: str) -> Observation:
+    """Return the GPUs of one hive, by what each prints: all are connected by xGMI.
+
+    Directly where links are counted. Rows of several hives have no names, so nothing says which of
+    them belong together.
+    """
+    rows = [tuple(int(word, 16) for word in row.split()) for row in _ROW.findall(text)]
+    count = len(rows)
+    if {len(row) for row in rows} != {count} or any(rows[place][place] for place in range(count)):
+        lengths = ", ".join(sorted({str(len(row)) for row in rows}))
+        message = f"{count} rows of {lengths} numbers are not the links of one whole hive"
+        return Observation(ROWS, findings=(problems.truncated(subject, message),))
+    hops = [_hops(rows, own) for own in range(count)]
+    devices = tuple(
+        Device(index=place, hive_links=rows[place], hive_hops=hops[place]) for place in range(count)
+    )
+    pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
+    return Observation(ROWS, devices, tuple(Path(a, b, type="xgmi") for a, b in pairs))
+
+
+def _hops(rows: Sequence[Sequence[int]], own: int) -> tuple[int, ...]:
+    """Return how many links the shortest way to each member takes; len(rows) where none leads."""
+    hops = {own: 0}
+    edge = [own]
+    while edge:
+        steps = {peer: hops[a] + 1 for a in edge for peer, links in enumerate(rows[a]) if links}
+        edge = [peer for peer in steps if peer not in hops]
+        hops |= {peer: steps[peer] for peer in edge}
+    return tuple(hops.get(place, len(rows)) for place in range(len(rows)))

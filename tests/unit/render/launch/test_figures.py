@@ -12,7 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.progre
     Figures,
     planned,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.readers import starts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.topology.host import starts_of
 
 from support.patterns import MOST, applied, grows, worst_texts
 
@@ -132,7 +132,7 @@ def test_the_controller_reads_what_was_recorded(make_context, tmp_path):
     compared(make_context, tmp_path, kv_tokens=1)
     text = (tmp_path / "figures.json").read_text().replace('"gpus": []', '"gpus": ["0000:05:00.0"]')
     path = "/run/apiary/apiary-d-0.service/figures.json"
-    (start,) = starts.parse({path: text})
+    (start,) = starts_of({path: text})
     assert (start.unit, start.engine_version, start.kv_tokens) == (
         "apiary-d-0.service",
         "0.33.0",
@@ -150,11 +150,11 @@ def test_the_controller_reads_what_was_recorded(make_context, tmp_path):
         {"gpus": 1},
         {"gpus": [1]},
     ):
-        assert starts.parse({path: json.dumps(whole | change)}) == ()
+        assert starts_of({path: json.dumps(whole | change)}) == ()
     for hostile in ("", "[]", "[" * 100_000, "1" * 5000, "null"):
-        assert starts.parse({path: hostile}) == ()
+        assert starts_of({path: hostile}) == ()
     odd = whole | {"actual": {"kv_tokens": 10**30, "weights_bytes_per_gpu": "1"}}
-    (start,) = starts.parse({path: json.dumps(odd)})
+    (start,) = starts_of({path: json.dumps(odd)})
     assert (start.kv_tokens, start.weights_bytes_per_gpu) == (None, None)
 
 
