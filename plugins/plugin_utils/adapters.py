@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,8 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
             except ApiaryError as refusal:
                 raise refused(refusal) from None
         result: dict[str, Any] = super().run(tmp, task_vars)
+        if old := too_old(self, result, task_vars):
+            raise refused(old)
         if "evidence" in result:
             try:
                 bounded(result["evidence"], task_vars["inventory_hostname"])
@@ -211,9 +214,28 @@ def module_result(
     if result.get("unreachable"):
         raise AnsibleConnectionFailure(result.get("msg", ""))
     if result.get("failed") and partial not in result:
+        if old := too_old(action, result, task_vars):
+            raise old
         result = completed(result, name)
         raise AnsibleActionFail(_why(result, name), result=result)
     return result
+
+
+def too_old(action: Any, result: Mapping[str, Any], task_vars: Any) -> ApiaryError | None:
+    """Return the refusal of a host whose Python is why a module failed without a finding."""
+    ran = result.get("failed") and not result.get("findings") and action._used_interpreter
+    if not ran or result.get("unreachable"):
+        return None
+    least = next(row["minimum"] for row in knowledge("doctor.yml")["answers"] if "minimum" in row)
+    python = ran.lstrip("!#")
+    words = f"{python} -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'"
+    version = action._low_level_execute_command(words).get("stdout", "").strip()
+    ours, theirs = (re.findall(r"\d+", text) for text in (least, version))
+    if not theirs or [*map(int, theirs)] >= [*map(int, ours)]:
+        return None
+    host = task_vars["inventory_hostname"]
+    message = f"found Python {version} at {python}, expected {least} or newer"
+    return error("DOCTOR-HOST-PYTHON", host, message, ansible=f"ansible {host}")
 
 
 def _why(result: Mapping[str, Any], name: str) -> str:
