@@ -4,6 +4,8 @@
 
 """What the role monitoring makes of a host, by its options and the host's evidence."""
 
+import dataclasses
+
 import pytest
 import yaml
 from ansible_collections.apiary.instinct.plugins.module_utils.resources.converge import items
@@ -72,6 +74,24 @@ def test_the_files_are_those_of_the_plan():
         for file in resources[f"configuration {name}"]["files"][1:]
     }
     assert files == expected
+
+
+def test_on_an_rpm_host_dnf_brings_what_its_repository_names():
+    bare = evidence(programs=False)
+    rpm = dataclasses.replace(bare, files={"/etc/os-release": 'ID="rhel"\nVERSION_ID="9.6"\n'})
+    names = {
+        "monitoring_packages": ["golang-github-prometheus"],
+        "monitoring_alertmanager_unit": "alertmanager.service",
+        "monitoring_prometheus_program": "/usr/local/bin/prometheus",
+    }
+    plan = role(rpm, **names)
+    (brought,) = [item for item in plan.programs if item["kind"] == "packages"]
+    assert (brought["manager"], brought["names"]) == ("dnf", names["monitoring_packages"])
+    units = {name for name in by_name(plan) if name.startswith("configuration ")}
+    assert units == {"configuration prometheus.service", "configuration alertmanager.service"}
+    assert flags(plan, "prometheus.service")[0] == "ExecStart=/usr/local/bin/prometheus"
+    (plain,) = [item for item in role(bare).programs if item["kind"] == "packages"]
+    assert plain["manager"] == "apt"
 
 
 def test_alertmanagers_of_others_get_no_password():

@@ -214,6 +214,10 @@ def _told(evidence: Evidence, host: Machine, selection: catalogue.Selection) -> 
             "ones: they may change at next boot",
             source=new[0].setting.source,
         )
+    profile = evidence.files.get("/etc/tuned/active_profile", "").strip()
+    if profile and "/run/tuned/tuned.pid" in evidence.files:
+        message = f"found TuneD with the profile {profile}, expected nothing else that sets values"
+        yield Finding("TUNE-TUNED", host.name, message)
     if host.kubernetes and any(one.setting.id == "amdgpu_later" for one in selection.chosen):
         yield Finding(
             "TUNE-BLACKLIST",

@@ -207,5 +207,16 @@ def test_a_blacklisted_driver_is_loaded_by_a_unit_of_ours():
     assert "TUNE-BLACKLIST" in codes(tuned(node, settings={"amdgpu_later": True}).findings)
 
 
+def test_a_tuned_that_runs_beside_ours_is_told_with_its_profile():
+    profile = {"/etc/tuned/active_profile": "throughput-performance\n"}
+    running = {"/run/tuned/tuned.pid": "812\n"}
+    assert "TUNE-TUNED" not in codes(tuned(host(files=profile)).findings)
+    assert "TUNE-TUNED" not in codes(tuned(host(files=running)).findings)
+    (finding,) = tuned(host(files={**profile, **running})).findings
+    assert (finding.code, finding.severity) == ("TUNE-TUNED", "warning")
+    assert "TuneD with the profile throughput-performance" in finding.message
+    assert "tuned-adm off" in finding.remedy
+
+
 def test_lists_of_arguments_are_those_of_the_kernel():
     assert "pci" in knowledge("host/tuning.yml")["list_arguments"]["names"]
