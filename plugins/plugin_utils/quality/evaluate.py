@@ -38,8 +38,10 @@ from .battery import (
 
 _SCORED = ("questions", "chat", "long", "schema", "tools", "cache")
 _KINDS = {"string": str, "integer": int, "boolean": bool}
+_DOUBT: Outcome = "not decided"
 _DECODED = {"decoding": ("questions", "chat", "repeat"), "long": ("long",), "cache": ("cache",)}
 _CONDITIONS = ("engine", "recipe", "gpu", "max_model_len")
+_UNKNOWN = "unknown"
 _NONE = Answer(problem="it is missing")
 
 
@@ -109,18 +111,19 @@ def evaluate(
     if all(reference.answers.get(item.id, _NONE).problem for item in items):
         raise error("QUALITY-REFERENCE", replica, "the reference has no answer to compare with")
     pairs = ((name, getattr(reference, name), getattr(now, name)) for name in _CONDITIONS)
-    differs = tuple(f"{n}: {a} against {b}" for n, a, b in pairs if None not in (a, b) and a != b)
+    differs = tuple(f"{n}: {a or _UNKNOWN} against {b or _UNKNOWN}" for n, a, b in pairs if a != b)
     if reference.max_model_len != now.max_model_len:
         # Their prompts are as long as the context.
         items = [item for item in items if not item.long]
     probes = tuple(_probes(items, reference, now, facts, bool(differs)))
-    verdicts = {probe.verdict for probe in probes}
-    order: tuple[Outcome, ...] = ("worse", "not decided", "same")
-    outcome = next(one for one in order if one in verdicts)
-    message = "; ".join(text_of(probe) for probe in probes if probe.verdict == outcome)
+    counted = [probe for probe in probes if probe.verdict != _DOUBT or not _is_small(probe, facts)]
+    verdicts = {probe.verdict for probe in counted}
+    order: tuple[Outcome, ...] = ("worse", _DOUBT, "same")
+    outcome = next((one for one in order if one in verdicts), _DOUBT)
+    message = "; ".join(text_of(probe) for probe in counted if probe.verdict == outcome)
     if outcome == "worse":
         found.append(Finding("QUALITY-WORSE", replica, message))
-    elif outcome == "not decided":
+    elif outcome == _DOUBT:
         found.append(Finding("QUALITY-NOT-DECIDED", replica, message))
     return Verdict(replica, outcome, now.share, probes, differs, tuple(found))
 
@@ -241,14 +244,24 @@ def _paired(
     spread = max(lost + won, 2 * facts["flip"] * max(known, 1))
     error_ = math.sqrt(max(spread - (lost - won) ** 2 / count, facts["flip"])) / count
     shows = (z + NormalDist().inv_cdf(facts["power"])) * math.sqrt(spread) / count
-    chance = _tail(max(lost - won, 0), known, facts["flip"])
+    unlikely = 1 - facts["confidence"]
+    # So many losses are never rounding's; more than were right cannot be lost.
+    least = next(
+        (k for k in range(1, known + 1) if _tail(k, known, facts["flip"]) < unlikely), count + 1
+    )
+    shows = min(1.0, max(shows, least / count))
     outcome: Outcome = "same"
-    if lost > won and chance < 1 - facts["confidence"]:
+    if lost - won >= least:
         outcome = "worse"
-    elif shows > facts["resolution"] and count >= 30:
-        outcome = "not decided"
+    elif shows > facts["resolution"]:
+        outcome = _DOUBT
     half, less = z * error_, now - before
-    return Probe(name, outcome, "share", count, now, before, less - half, less + half, shows)
+    low, high = max(-1.0, less - half), min(1.0, less + half)
+    return Probe(name, outcome, "share", count, now, before, low, high, shows)
+
+
+def _is_small(probe: Probe, facts: Mapping[str, Any]) -> bool:
+    return probe.unit == "share" and probe.count < facts["few"]
 
 
 def _drift(
@@ -261,7 +274,11 @@ def _drift(
     z = facts["student"][: len(known) - 1][-1]  # few values: wider than a normal interval
     middle, deviation = fmean(known), stdev(known) / math.sqrt(len(known))
     low, high = max(0.0, middle - z * deviation), middle + z * deviation
-    outcome: Outcome = "same" if high < limit else "worse" if low > limit else "not decided"
+    outcome: Outcome = "same" if high < limit else "worse" if low > limit else _DOUBT
+    # A few answers far off make the mean uncertain: then most are over the limit, or not.
+    over = sum(value > limit for value in known)
+    if outcome == _DOUBT and _tail(over, len(known), 0.5) < 1 - facts["confidence"]:
+        outcome = "worse"
     if not limit:
         outcome = "worse" if any(known) else "same"
     shows = limit + (z + NormalDist().inv_cdf(facts["power"])) * deviation

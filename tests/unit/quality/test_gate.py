@@ -145,7 +145,10 @@ def judge(replica):
 
 @pytest.fixture
 def reference(replica):
-    return quality(ITEMS, measure(request_of(replica.url, ITEMS)), DATE)
+    """Of a replica of the plan, as `apiary quality --plan` writes it."""
+    facts = facts_of(plan_of(json.loads(PLAN.read_text(encoding="utf-8")), "plan"))
+    own = {name: facts[name] for name in ("recipe", "gpu")}
+    return quality(ITEMS, measure(request_of(replica.url, ITEMS)), DATE, **own)
 
 
 def test_answers_are_held_against_the_reference_of_their_model(judge, reference):

@@ -5,6 +5,7 @@
 """The quality gate's core: the battery, its scores and its verdicts."""
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -187,6 +188,49 @@ def test_another_recipe_may_round_otherwise():
     assert evaluate("r", ITEMS, now, replace(SOUND, recipe="a")).verdict == "same"
     assert evaluate("r", ITEMS, now, replace(SOUND, recipe="b")).verdict == "worse"
     assert evaluate("r", ITEMS, now, replace(SOUND, recipe="a")).differs
+
+
+def test_what_is_known_of_one_side_only_is_said_to_differ():
+    now = replace(measured(moved("texts", 0.05)), recipe="b")
+    verdict = evaluate("r", ITEMS, now, SOUND)
+    assert (verdict.verdict, verdict.differs) == ("same", ("recipe: unknown against b",))
+    assert evaluate("r", ITEMS, replace(now, recipe=None), SOUND).differs == ()
+
+
+@pytest.mark.parametrize("group", ["chat", "long", "schema", "tools"])
+def test_few_answers_say_what_they_would_have_shown_and_are_no_warning_alone(group):
+    verdict = evaluate("r", ITEMS, SOUND, SOUND)
+    (probe,) = (one for one in verdict.probes if one.name == group)
+    assert (probe.verdict, verdict.verdict, verdict.findings) == ("not decided", "same", ())
+    # Losses of that share do show.
+    right = [item for item in ITEMS if item.group == group]
+    missing = {item.id for item in right[: math.ceil(probe.detectable * len(right))]}
+    change = measured(lambda i, a: {**a, "text": "zzz", "call": []} if i.id in missing else a)
+    worse = evaluate("r", ITEMS, change, SOUND)
+    assert group in [one.name for one in worse.probes if one.verdict == "worse"]
+
+
+def test_one_answer_that_is_far_off_hides_no_drift_of_the_others():
+    def change(item, answer):
+        if item.group != "texts":
+            return answer
+        by = 3.0 if item.id == "texts-0a" else 0.05
+        return {**answer, "logprobs": [value - by for value in answer["logprobs"]]}
+
+    (probe,) = (one for one in verdict_of(change).probes if one.name == "text drift")
+    assert probe.low < 0.02
+    assert probe.verdict == "worse"
+    # Where the others are as they were, it is one answer's, and not decided.
+    alone = verdict_of(
+        lambda item, answer: change(item, answer) if item.id == "texts-0a" else answer
+    )
+    assert next(one for one in alone.probes if one.name == "text drift").verdict == "not decided"
+
+
+def test_what_was_never_right_cannot_be_lost():
+    wrong = measured(lost("schema"))
+    (probe,) = (one for one in evaluate("r", ITEMS, wrong, wrong).probes if one.name == "schema")
+    assert (probe.verdict, probe.detectable) == ("not decided", 1.0)
 
 
 def test_nothing_may_differ_where_both_compute_a_request_alike_in_any_batch():
