@@ -72,6 +72,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--optional", action="store_true", help="say so and end with 0 where it cannot be had"
     )
+    result.add_argument(
+        "--kept", action="store_true", help="judge nothing; tell what earlier runs have shown"
+    )
     result.add_argument("--report", type=Path, help="write every opinion here, as JSON")
     return result
 
@@ -162,12 +165,18 @@ def hear(
     )
     put = [case for case in put if arguments.only in case.id]
     canaries = cases.canaries(fit[CANARY], gpu, put[0].env if put else {})
-    said = bench.opinions(place, env, [*put, *canaries], gpu, HOME / f"{version}-{gpu}.log")
+    log = HOME / f"{version}-{gpu}.log"
+    said = bench.opinions(place, env, [*canaries, *put], gpu, log, arguments.kept)
+    if arguments.kept:
+        say(f"{version}: {sum(case.id in said for case in put)} of {len(put)} commands were judged")
+        put = [case for case in put if case.id in said]
+        canaries = tuple(case for case in canaries if case.id in said)
     verdicts = [verdict.verdict(case, said[case.id]) for case in put]
     silent = verdict.canary_problem(verdict.verdict(case, said[case.id]) for case in canaries)
     problems = [f"vLLM {version}: {silent}"] if silent else []
     problems += verdict.disagreements(version, verdicts)
-    never = [] if arguments.small or arguments.only else verdict.unfed(version, verdicts)
+    part = arguments.small or arguments.only or arguments.kept
+    never = [] if part else verdict.unfed(version, verdicts)
     problems += [f"vLLM {version}: no case feeds {rule}" for rule in never]
     return Hearing(
         verdict.row(version, verdicts, time.monotonic() - begun),

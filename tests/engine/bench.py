@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_fa
 from packaging.requirements import Requirement
 
 from engine.cases import Case
-from engine.environment import Environment, UnavailableError
+from engine.environment import MARK, Environment, UnavailableError
 
 JUDGE = Path(__file__).parent / "inside" / "judge.py"
 GPUS = 8
@@ -30,11 +31,17 @@ COMPUTE_UNITS = {"MI300X": 304, "MI325X": 304, "MI355X": 256}
 
 
 def opinions(
-    sources: Path, env: Environment, cases: Sequence[Case], gpu: str, log: Path
+    sources: Path,
+    env: Environment,
+    cases: Sequence[Case],
+    gpu: str,
+    log: Path,
+    only_kept: bool = False,
 ) -> dict[str, dict[str, Any]]:
     """Return vLLM's opinion of each case by its id; what vLLM printed goes to ``log``.
 
-    Each opinion stands beside it (.jsonl) as soon as it is there, so a long run can be followed.
+    Each opinion stands in a file of its own name (.jsonl) as soon as it is there. A later run goes
+    on where that one ended, and asks again what has changed; or ``only_kept``, asks nothing.
     """
     answers = log.with_suffix(".jsonl")
     docket = {
@@ -51,28 +58,74 @@ def opinions(
             for case in cases
         ],
     }
-    with (
-        tempfile.TemporaryDirectory() as cache,
-        log.open("w") as complaints,
-        answers.open("w") as lines,
-    ):
-        variables = {**os.environ, "JUDGE_CACHE": cache}
-        if needs_transformers_4(sources):
-            variables["PYTHONPATH"] = str(env.transformers_4)
-        done = subprocess.run(
-            [env.python, JUDGE, sources],
-            input=json.dumps(docket),
-            env=variables,
-            stdout=lines,
-            stderr=complaints,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
-        raise UnavailableError(f"vLLM of {sources} could not judge; {log} ends with: {last[0]}")
-    found = [json.loads(line) for line in answers.read_text().splitlines()]
-    return {opinion["id"]: opinion for opinion in found}
+    common = _common(env, docket["gpus"])
+    keys = {case["id"]: _key(common, case) for case in docket["cases"]}
+    known = kept(answers, set(keys.values()))
+    docket["cases"] = [
+        case | {"key": keys[case["id"]]}
+        for case in docket["cases"]
+        if keys[case["id"]] not in known and not only_kept
+    ]
+    if docket["cases"]:
+        if answers.is_file() and not answers.read_bytes().endswith(b"\n"):
+            answers.write_text(answers.read_text() + "\n")  # after the line that was cut
+        with (
+            tempfile.TemporaryDirectory() as cache,
+            log.open("a") as complaints,
+            answers.open("a") as lines,
+        ):
+            variables = {**os.environ, "JUDGE_CACHE": cache}
+            if needs_transformers_4(sources):
+                variables["PYTHONPATH"] = str(env.transformers_4)
+            done = subprocess.run(
+                [env.python, JUDGE, sources],
+                input=json.dumps(docket),
+                env=variables,
+                stdout=lines,
+                stderr=complaints,
+                text=True,
+                check=False,
+            )
+        if done.returncode:
+            last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
+            raise UnavailableError(f"vLLM of {sources} could not judge; {log} ends with: {last[0]}")
+        known = kept(answers, set(keys.values()), broken=True)
+    return {name: known[key] | {"id": name} for name, key in keys.items() if key in known}
+
+
+def kept(answers: Path, keys: set[str], broken: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the opinions of an earlier run by what they depend on; a cut line is none.
+
+    What could not be judged is tried again, unless ``broken``.
+    """
+    result = {}
+    for line in answers.read_text().splitlines() if answers.is_file() else ():
+        try:
+            opinion = json.loads(line)
+        except ValueError:
+            continue
+        if opinion.get("key") in keys and (broken or "broken" not in opinion):
+            result[opinion["key"]] = opinion
+    return result
+
+
+def _common(env: Environment, gpus: dict[str, Any]) -> str:
+    """Return what all opinions depend on: the environment, the judge, the GPUs."""
+    stamp = env.python.parents[2] / MARK
+    parts = [path.read_bytes() for path in (stamp, *sorted(JUDGE.parent.glob("*.py")))]
+    return hashlib.sha256(b"".join(parts) + json.dumps(gpus).encode()).hexdigest()
+
+
+def _key(common: str, case: dict[str, Any]) -> str:
+    """Return what the opinion of a case depends on, the files of its model too, as one word."""
+    model = Path(case["argv"][1])
+    files = [
+        (path.name, path.read_text(errors="replace"))
+        for path in (sorted(model.iterdir()) if model.is_dir() else ())
+        if path.is_file()
+    ]
+    asked = [case[name] for name in ("gpu", "argv", "env", "whole")]
+    return hashlib.sha256(json.dumps([common, asked, files]).encode()).hexdigest()
 
 
 def needs_transformers_4(sources: Path) -> bool:

@@ -268,4 +268,6 @@ def _write(directory: Path, text: str, quantization: str | None = None) -> None:
         files[f"{module}.py"] = OWN_CLASS.format(name=name, model_type=config["model_type"])
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (directory / name).write_text(content, encoding="utf-8")
+        path = directory / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != content:
+            path.write_text(content, encoding="utf-8")  # no other run reads half of it

@@ -7,8 +7,8 @@
     judge.py SOURCES < DOCKET > OPINIONS
 
 SOURCES holds the release's `vllm` package. DOCKET is one JSON document: `gpus` (the fields of
-node.Gpu by name), `count` of them, and `cases`, each with `id`, `gpu`, `argv` ("serve", …) and
-`env`. OPINIONS is a JSON object a line: a case's `id`, its `seconds`, and what
+node.Gpu by name), `count` of them, and `cases`, each with `id`, `key`, `gpu`, `argv` ("serve", …)
+and `env`. OPINIONS is a JSON object a line: a case's `id` and `key`, its `seconds`, and what
 proceedings.opinion says, or `broken` with the reason why nothing can be said.
 
 vLLM reads some of its environment while it is imported. So torch is imported once, a fork of that
@@ -47,7 +47,7 @@ def main() -> int:
         importlib.import_module(name)
 
     def say(case: Case, found: dict[str, Any], begun: float) -> None:
-        found |= {"id": case["id"], "seconds": round(time.monotonic() - begun, 2)}
+        found |= {"id": case["id"], "key": case["key"], "seconds": seconds(begun)}
         answers.write(json.dumps(found) + "\n")
         answers.flush()
 
@@ -71,6 +71,10 @@ def main() -> int:
             for case in cases:
                 say(case, outcome, begun)
     return 0
+
+
+def seconds(begun: float) -> float:
+    return round(time.monotonic() - begun, 2)
 
 
 def own(case: Case) -> dict[str, str]:
