@@ -134,6 +134,7 @@ MISTAKES = (
     Mistake(size=5),
     Mistake(size=6),
 )
+TRUSTED = {"trust-remote-code": True}
 PARTS_OF_BLOCKS = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"  # 1,536 columns of an expert
 ODD = (
     ("odd/sinks", Mistake()),
@@ -170,7 +171,7 @@ ODD = (
     ("odd/int8-experts", Mistake()),
     ("odd/fbgemm-fp8", Mistake()),
     ("odd/fbgemm-fp8", Mistake(args={"allow-deprecated-quantization": None})),
-    ("odd/narrow-values", Mistake(args={"trust-remote-code": True})),
+    ("odd/narrow-values", Mistake(args=TRUSTED)),
     ("odd/new-class", Mistake(until="0.20.2")),
     ("odd/no-gate", Mistake(env={"VLLM_ROCM_USE_AITER_MOE": 1})),
     ("odd/four-mamba-groups", Mistake()),
@@ -178,6 +179,10 @@ ODD = (
     ("odd/code-beside", Mistake()),
     ("odd/w4a16", Mistake()),
     ("odd/w4a16", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
+    ("nvidia/Llama-3.1-70B-Instruct-FP8", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
+    ("nvidia/Kimi-K2.5-NVFP4", Mistake(TRUSTED, limits={"kv_cache_dtype": "fp8_e5m2"})),
+    ("odd/mixed-fp8", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
+    ("odd/mixed-fp8-cache", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
     ("odd/mxfp4-situ", Mistake()),
     ("odd/glm-tower", Mistake(args={"mm-encoder-tp-mode": "weights"})),
     ("odd/padded-experts", Mistake()),

@@ -124,6 +124,9 @@ W4A16 = {
         for part in ("gate", "up", "down")
     },
 }
+MIXED_FP8 = W4A16 | {
+    "quantized_layers": {name: {"quant_algo": "FP8"} for name in W4A16["quantized_layers"]}
+}
 
 
 def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[str, Config]:
@@ -169,6 +172,9 @@ def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[st
             "model_type": "mimo",
         },
         "odd/w4a16": llama | {"quantization_config": W4A16},
+        "odd/mixed-fp8": llama | {"quantization_config": MIXED_FP8},
+        "odd/mixed-fp8-cache": llama
+        | {"quantization_config": MIXED_FP8 | {"kv_cache_quant_algo": "FP8"}},
         "odd/mxfp4-situ": published["moonshotai/Kimi-K3"],
         "odd/glm-tower": published["zai-org/Glyph"],
         "odd/padded-experts": published["moonshotai/Kimi-Linear-48B-A3B-Instruct"],

@@ -44,12 +44,15 @@ def _is_listing(value: Any) -> TypeGuard[list[Any]]:
     return any(all(isinstance(item, kind) for item in value) for kind in (list, str))
 
 
-def _at(source: Mapping[str, Any], path: str) -> Any:
-    """Return the value under a dotted path, or None; of a list of objects, what its items have."""
+def _at(source: Mapping[str, Any], path: str, default: Any = None) -> Any:
+    """Return the value under a dotted path, or None; of a list of objects, what its items have.
+
+    An item without it has the ``default``; where that is None, it is left out.
+    """
     key, _dot, rest = path.partition(".")
     value: Any = source.get(key) if isinstance(source, Mapping) else None
     if isinstance(value, list) and rest:
-        found = [_at(item, rest) for item in value]
+        found = [default if (one := _at(item, rest)) is None else one for item in value]
         return [int(one) if isinstance(one, bool) else one for one in found if one is not None]
     return _at(value, rest) if rest else value
 
@@ -111,7 +114,7 @@ class Reader:
         names = self.family.get("keys", {}).get(key, ())
         for name in (*((names,) if isinstance(names, str) else names), key):
             for source in (self.text, self.config):
-                value = _at(source, name)
+                value = _at(source, name, self.family.get("defaults", {}).get(key))
                 if value is not None and value != "auto":
                     return value
         return None
@@ -198,13 +201,16 @@ class Reader:
 
     def _multiplied(self, key: str) -> int:
         """Return all layers' widths by their factors, as DeciLM's configuration makes them."""
-        factors, hidden = self.get(key), self.number("hidden_size")
-        if not isinstance(factors, list) or not all(
-            isinstance(one, (int, float)) and 0 < one < LARGEST for one in factors
+        factors, skipped = self.get(key), self.integers("ffn_skipped")
+        layers, hidden = self.number("num_hidden_layers"), self.number("hidden_size")
+        own = list(zip(factors, skipped or (), strict=False)) if isinstance(factors, list) else []
+        wide = [factor for factor, none in own[:layers] if not none]
+        if len(own) < layers or not all(
+            isinstance(one, (int, float)) and 0 < one < LARGEST for one in wide
         ):
-            self.wrong(key, "a list of factors", factors)
+            self.wrong(key, f"a factor for each of {layers} layers", factors)
             raise UnknownError(key)
-        return sum(-(-int(2 * factor * hidden / 3) // 256) * 256 for factor in factors)
+        return sum(-(-int(2 * factor * hidden / 3) // 256) * 256 for factor in wide)
 
     def integers(self, key: str) -> list[int] | None:
         """Return a needed list of whole numbers from 0 up, or None with a finding."""

@@ -19,7 +19,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known, read_config
 
 from engine.models import published
-from engine.odd import NVFP4_EXPERTS
+from engine.odd import MIXED_FP8, NVFP4_EXPERTS
 
 CONFIGS = published()
 GEMMA = "google/gemma-4-26B-A4B"
@@ -180,6 +180,23 @@ def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, 
     mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
     changes = {"quantization_config": mixed | {"quantized_layers": layers}}
     assert rules_of(asked(HYBRID, version, changes=changes)) & {"VLLM-NVFP4-W4A16"} == rules
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "changes", "refused"),
+    [
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", "0.33.0", {}, True),
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", "0.21.0", {}, True),
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", "0.20.2", {}, False),  # which takes none on ROCm
+        ("nvidia/Kimi-K2.5-NVFP4", "0.33.0", {}, True),
+        ("Qwen/Qwen3-32B", "0.33.0", MIXED_FP8, False),
+        ("Qwen/Qwen3-32B", "0.33.0", MIXED_FP8 | {"kv_cache_quant_algo": "FP8"}, True),
+    ],
+)
+def test_an_e5m2_cache_is_refused_where_modelopt_has_scales(name, version, changes, refused):
+    changes = {"quantization_config": changes} if changes else {}
+    found = rules_of(asked(name, version, changes=changes, kv="fp8_e5m2"))
+    assert ("VLLM-KV-E5M2-MODELOPT" in found) is refused
 
 
 @pytest.mark.parametrize(("version", "refused"), [("0.23.0", True), ("0.25.1", False)])

@@ -84,9 +84,38 @@ def test_only_a_named_kernel_has_fp8_experts_padded():
         assert weights_bytes(loaded, layout) == plain
 
 
-def test_widths_of_layers_that_cannot_be_read_leave_the_memory_unknown():
-    blocks = [{"attention": {"no_op": True}, "ffn": {"ffn_mult": "wide"}}] * 80
-    model = read("nvidia/Llama-3_3-Nemotron-Super-49B-v1", block_configs=blocks)
+NAS = "nvidia/Llama-3_3-Nemotron-Super-49B-v1"
+
+
+def blocks_of(**of_one):
+    """Return 80 blocks with attention and an FFN; the 41st is ``of_one``."""
+    usual = {"attention": {"n_heads_in_group": 8, "no_op": False}, "ffn": {"ffn_mult": 1.0}}
+    return [*[usual] * 40, usual | of_one, *[usual] * 39]
+
+
+def test_a_block_that_says_less_keeps_its_place_among_the_others():
+    silent = read(NAS, block_configs=blocks_of(attention={"n_heads_in_group": 8}))
+    whole = read(NAS, block_configs=blocks_of())
+    assert weights_bytes(silent, Layout(8)) == weights_bytes(whole, Layout(8)) > 0
+    assert silent.memory == whole.memory
+
+
+def test_a_block_without_an_ffn_has_no_width():
+    whole = weights_bytes(read(NAS, block_configs=blocks_of()), Layout(1))
+    without = weights_bytes(read(NAS, block_configs=blocks_of(ffn={"no_op": True})), Layout(1))
+    assert whole - without == 3 * 8192 * 5632 * 2  # int(2 * 8192 / 3), up to a multiple of 256
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [{"attention": {"no_op": True}, "ffn": {"ffn_mult": "wide"}}] * 80,
+        blocks_of(ffn={"intermediate_size": 4096}),
+        blocks_of()[:79],
+    ],
+)
+def test_widths_of_layers_that_cannot_be_read_leave_the_memory_unknown(blocks):
+    model = read(NAS, block_configs=blocks)
     assert weights_bytes(model, Layout(8)) is None
     assert "MODEL-BAD-VALUE" in {finding.code for finding in model.findings}
 
