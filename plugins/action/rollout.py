@@ -24,8 +24,15 @@ from ..plugin_utils.fleet.saved import host_directory, was_decided
 from ..plugin_utils.host.resources import with_overrides
 from ..plugin_utils.host.role_options import options_of, read_role
 from ..plugin_utils.plan.types import Plan, plan_of
-from ..plugin_utils.quality.battery import battery, identity, read_reference, request_of
-from ..plugin_utils.quality.evaluate import judged
+from ..plugin_utils.quality.battery import (
+    Quality,
+    battery,
+    identity,
+    quality_of,
+    read_reference,
+    request_of,
+)
+from ..plugin_utils.quality.evaluate import answers_of, judged
 from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.batches import room_for
@@ -48,6 +55,7 @@ from ..plugin_utils.run_owner import controller, is_dead, owner, show_alive
 # What playbooks register: of every event but those that only read, and of inspect.
 PROGRESS = "__progress"
 INSPECTED = "__inspected"
+ANSWERS = "__judged"
 _ROUTER = "__router"
 # Events that read what a host reports of itself.
 _REPORTED = ("inspect", "answered", "inspected", "changed")
@@ -116,14 +124,24 @@ class ActionModule(Deciding):
             "note": note(after, host),
         }
 
-    def _quality(self, host: str, arguments: dict, _variables: dict) -> dict:
+    def _quality(self, host: str, arguments: dict, variables: dict) -> dict:
         """Return what replicas are sent, and what their answers say; fail where they are worse."""
         name, findings, smoke = arguments["quality"], (), _smoke(arguments)
+        answers = _answers(host, variables)
         if name and arguments["results"]:
             reference = read_reference(read_text(name), name)
             plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
-            findings = judged(host, plans, arguments["results"], reference, utc_now())
-        return {"findings": _allowed(findings), "smoke": smoke}
+            measured = answers_of(host, plans, arguments["results"], utc_now())
+            others = [one for one in variables["ansible_play_hosts_all"] if one != host]
+            # Of one other host, the first that passed: each more would take as long again.
+            elsewhere = filter(None, (_answers(one, variables) for one in others))
+            findings = judged(measured, reference, next(elsewhere, {}))
+            answers |= measured
+        return {
+            "findings": _allowed(findings),
+            "smoke": smoke,
+            "answers": {replica: to_document(each) for replica, each in answers.items()},
+        }
 
     def _room(self, host: str, arguments: dict, _variables: dict) -> dict:
         """Return what a router says against taking hosts out; fail where that is an error."""
@@ -295,6 +313,12 @@ def _smoke(arguments: dict) -> dict:
     if read_reference(read_text(name), name).battery != identity():
         raise error("QUALITY-BATTERY", name, "is of the questions of another release of Apiary")
     return {**smoke, "battery": request_of("", battery(tools=True))}
+
+
+def _answers(host: str, variables: dict) -> dict[str, Quality]:
+    """Return the answers of a host's replicas that passed in this run."""
+    found = (variables["hostvars"][host].get(ANSWERS) or {}).get("answers") or {}
+    return {replica: quality_of(each, replica) for replica, each in found.items()}
 
 
 def _progress(hosts: list[str], variables: dict) -> dict:

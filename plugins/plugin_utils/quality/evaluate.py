@@ -41,6 +41,7 @@ _KINDS = {"string": str, "integer": int, "boolean": bool}
 _DOUBT: Outcome = "not decided"
 _DECODED = {"decoding": ("questions", "chat", "repeat"), "long": ("long",), "cache": ("cache",)}
 _CONDITIONS = ("engine", "recipe", "gpu", "max_model_len")
+_SIBLINGS = ("model", "revision", "recipe", "gpu")
 _UNKNOWN = "unknown"
 _NONE = Answer(problem="it is missing")
 
@@ -128,19 +129,14 @@ def evaluate(
     return Verdict(replica, outcome, now.share, probes, differs, tuple(found))
 
 
-def judged(
-    host: str,
-    plans: Sequence[Plan],
-    results: Iterable[Mapping[str, Any]],
-    known: Quality,
-    date: str,
-) -> tuple[Finding, ...]:
-    """Return the findings about replicas' answers; only those of its model have a reference.
+def answers_of(
+    host: str, plans: Sequence[Plan], results: Iterable[Mapping[str, Any]], date: str
+) -> dict[str, Quality]:
+    """Return replicas' answers by their names; ``results`` are those of module replica_smoke.
 
-    ``results`` are those of module replica_smoke. Raises QUALITY-BATTERY or QUALITY-NOT-ASKED.
+    Raises QUALITY-NOT-ASKED.
     """
     measured: dict[str, Quality] = {}
-    findings: list[Finding] = []
     for result in results:
         if result.get("skipped"):
             continue
@@ -156,14 +152,26 @@ def judged(
             items = battery("tools-0" in result["quality"]["answers"])
             # Of the weights that the host has; a link of the plan's may lead elsewhere by now.
             own["revision"] = result["quality"].get("revision")
-            answers = quality(items, result["quality"], date, **own)
+            measured[replica] = quality(items, result["quality"], date, **own)
         except (KeyError, TypeError, ValueError) as failure:
             message = f"the host reports no answers: {failure!r:.200}"
             raise error("QUALITY-NOT-ASKED", replica, message) from None
-        measured[replica] = answers
+    return measured
+
+
+def judged(
+    measured: Mapping[str, Quality], known: Quality, elsewhere: Mapping[str, Quality]
+) -> tuple[Finding, ...]:
+    """Return the findings about replicas' answers; only those of its model have a reference.
+
+    Those ``elsewhere`` may be their siblings. Raises QUALITY-BATTERY.
+    """
+    findings: list[Finding] = []
+    for replica, answers in measured.items():
+        items = battery("tools-0" in answers.answers)
         reference = known if known.model == answers.model else None
         findings += evaluate(replica, items, answers, reference).findings
-    return (*findings, *outliers(measured, battery()))
+    return (*findings, *outliers({**elsewhere, **measured}, battery()))
 
 
 def text_of(probe: Probe) -> str:
@@ -180,14 +188,14 @@ def text_of(probe: Probe) -> str:
 def outliers(qualities: Mapping[str, Quality], items: Sequence[Item]) -> tuple[Finding, ...]:
     """Return a finding for each replica whose answers are not those of its siblings.
 
-    Siblings have one recipe. Of two either may be wrong, so both are named.
+    Siblings have one recipe, revision and GPU model. Of two either may be wrong, so both are named.
     """
     facts = knowledge("quality/battery.yml")
     apart: dict[str, set[str]] = {name: set() for name in qualities}
     siblings: Counter[str] = Counter()
     for name, other in permutations(qualities, 2):
         a, b = qualities[name], qualities[other]
-        if (a.model, a.recipe) != (b.model, b.recipe):
+        if any(getattr(a, one) != getattr(b, one) for one in _SIBLINGS):
             continue
         siblings[name] += 1
         probes = _probes(items, b, a, facts, False)

@@ -22,6 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.battery im
     request_of,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.quality.evaluate import (
+    answers_of,
     facts_of,
     judged,
     outliers,
@@ -138,7 +139,7 @@ def judge(replica):
         for unit, shift in zip(units, shifts, strict=False):
             replica.shift = shift
             results.append({"unit": unit, "quality": measure(request_of(replica.url, ITEMS))})
-        return judged("gpu-001", [plan], results, reference, DATE)
+        return judged(answers_of("gpu-001", [plan], results, DATE), reference, {})
 
     return run
 
@@ -181,12 +182,12 @@ def test_a_reference_without_answers_is_refused(judge, reference):
         judge(replace(reference, answers={}), 0.0)
 
 
-def test_a_result_without_answers_passes_no_gate(reference):
+def test_a_result_without_answers_passes_no_gate():
     plan = plan_of(json.loads(PLAN.read_text(encoding="utf-8")), "plan")
     result = {"unit": plan.replicas[0].unit, "quality": None}
     with pytest.raises(ApiaryError, match="QUALITY-NOT-ASKED"):
-        judged("gpu-001", [plan], [result], reference, DATE)
-    assert judged("gpu-001", [plan], [{"skipped": True}], reference, DATE) == ()
+        answers_of("gpu-001", [plan], [result], DATE)
+    assert answers_of("gpu-001", [plan], [{"skipped": True}], DATE) == {}
 
 
 def test_a_reference_of_other_weights_is_refused(reference):
@@ -199,9 +200,10 @@ def test_a_reference_of_other_weights_is_refused(reference):
     measured = {"model": "m", "engine": None, "max_model_len": None, "seconds": 1.0}
     result = {"unit": plan.replicas[0].unit, "quality": {**measured, "answers": answers}}
     result["quality"]["revision"] = "b" * 40
-    judged("gpu-001", [plan], [result], replace(reference, revision="b" * 40), DATE)
+    now = answers_of("gpu-001", [plan], [result], DATE)
+    judged(now, replace(reference, revision="b" * 40), {})
     with pytest.raises(ApiaryError, match="QUALITY-BATTERY"):
-        judged("gpu-001", [plan], [result], replace(reference, revision="a" * 40), DATE)
+        judged(now, replace(reference, revision="a" * 40), {})
 
 
 def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference, tmp_path):
@@ -211,14 +213,20 @@ def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference,
     action = rollout.ActionModule.__new__(rollout.ActionModule)
     arguments = {"quality": str(path), "plans": [plan]}
 
-    def judge(shift):
+    known = {"gpu-001": {}, "gpu-002": {}}
+    hosts = {"hostvars": known, "ansible_play_hosts_all": list(known)}
+
+    def judge(shift, host="gpu-001"):
         replica.shift = shift
-        request = action._quality("gpu-001", {**arguments, "results": []}, {})["smoke"]["battery"]
+        request = action._quality(host, {**arguments, "results": []}, hosts)["smoke"]["battery"]
         results = [{"unit": unit, "quality": measure({**request, "url": replica.url})}]
-        return action._quality("gpu-001", {**arguments, "results": results}, {})["findings"]
+        answer = action._quality(host, {**arguments, "results": results}, hosts)
+        # As `register` keeps it.
+        hosts["hostvars"][host]["__judged"] = json.loads(json.dumps(answer))
+        return answer["findings"]
 
     # Without a reference there is no battery, and nothing to compare.
-    none = action._quality("gpu-001", {"quality": None, "plans": [plan], "results": [{}]}, {})
+    none = action._quality("gpu-001", {"quality": None, "plans": [plan], "results": [{}]}, hosts)
     assert none["findings"] == []
     assert "battery" not in none["smoke"]
     # Before anything is drained.
@@ -232,14 +240,21 @@ def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference,
     with pytest.raises(ApiaryError, match="QUALITY-WORSE"):
         judge(0.1)
     assert judge(0.0) == []
+    # After a change of the recipe more may differ from the reference, but not from the host before.
+    path.write_text(dumps(replace(reference, recipe="before")), encoding="utf-8")
+    assert judge(0.0, "gpu-002") == []
+    with pytest.raises(ApiaryError, match="QUALITY-SIBLING"):
+        judge(0.1, "gpu-002")
+    hosts["hostvars"]["gpu-001"].clear()
+    assert judge(0.1, "gpu-002") == []
 
 
 @pytest.mark.parametrize("told", [{"x": 1}, [1], {"answers": 3, "model": "m"}, "text"])
-def test_what_a_host_reports_is_checked(reference, told):
+def test_what_a_host_reports_is_checked(told):
     plan = plan_of(json.loads(PLAN.read_text(encoding="utf-8")), "plan")
     results = [{"unit": plan.replicas[0].unit, "quality": told}]
     with pytest.raises(ApiaryError, match=r"QUALITY-NOT-ASKED|DOC-"):
-        judged("gpu-001", [plan], results, reference, DATE)
+        answers_of("gpu-001", [plan], results, DATE)
 
 
 def test_the_command_keeps_a_reference_and_holds_answers_against_it(replica, tmp_path, capsys):
