@@ -30,9 +30,9 @@ SMALL, FACTOR = 750, 4
 MOST = 2
 # Seconds of CPU below which a text is too little work to compare, and after which it is given up.
 LEAST, ENDLESS = 0.01, 2
-# The same of whole readers: a quadratic one takes eight times the work for each character of a text
-# of eight times the length.
-LITTLE, LINEAR = 0.001, 3
+# The same of whole readers: between no more work for each character of a longer text (0), and as
+# many times more as it is longer, as a quadratic reader has (1), by their logarithms.
+LITTLE, LINEAR = 0.001, 0.6
 
 
 def packages():
@@ -262,20 +262,25 @@ def grows(function, maker, small=SMALL):
 
 
 def grown(function, shorter, longer):
-    """Return the work of a longer text, and how much more each of its characters takes.
+    """Return the work of a longer text, and by which power of its length each character takes more.
 
     What is too little work to compare has not grown.
     """
     ratio = len(longer) / len(shorter)
-    # What grows too fast is looked at more closely: the machine may have been busy.
-    for runs in (1, 3, 5, 25):
-        more = work(function, longer, runs, ENDLESS * ratio)
-        if more < LITTLE * ratio * LINEAR:
-            return more, 0.0
-        growth = more / max(work(function, shorter, runs), LITTLE) / ratio
-        if growth < LINEAR or more == math.inf:
+    more = less = math.inf
+    # What grows too fast is looked at more closely, the least of all runs counts, and both are
+    # tried in turn: the machine may be busy with other things, and never makes work less.
+    for _run in range(20):
+        more = min(more, work(function, longer, 1, ENDLESS * ratio))
+        if more == math.inf:
             break
-    return more, growth
+        if more < LITTLE * ratio * ratio**LINEAR:
+            return more, 0.0
+        less = min(less, work(function, shorter, 1))
+        growth = math.log(more / max(less, LITTLE) / ratio, ratio)
+        if growth < LINEAR:
+            return more, growth
+    return more, math.inf if more == math.inf else growth
 
 
 def applied(pattern, flags, method):

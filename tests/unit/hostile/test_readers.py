@@ -110,12 +110,12 @@ def test_a_reader_is_linear(name):
     slow = []
     for number, maker in enumerate(texts()):
         spent, growth = grown(reader, maker(SHORT), maker(TRIED))
-        assert growth < LINEAR, f"{maker(60)!r}: {growth:.1f}"
+        assert growth < LINEAR, f"{maker(60)!r}: {growth:.2f}"
         slow.append((spent, number, maker))
     # What takes longest of all, in more than any tool prints.
     _spent, _number, maker = max(slow)
     spent, growth = grown(reader, maker(TRIED), maker(MIB))
-    assert growth < LINEAR, f"{maker(60)!r}: {growth:.1f}"
+    assert growth < LINEAR, f"{maker(60)!r}: {growth:.2f}"
 
 
 @each(["http://u:p@h/a", "https://t@h", "http://u:p/w://x@h:8", "://u:p@x,http://v:q@y"])

@@ -21,6 +21,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.render.host.contex
     LaunchSpec,
 )
 
+from support.router.haproxy import free_ports
+
 FAKE = Path(__file__).with_name("fake_engine.py")
 KFD = "sys/class/kfd/kfd/topology/nodes"
 # HIP numbers by KFD node, rocm-smi by BDF: on real MI300X hosts the two differ.
@@ -99,8 +101,8 @@ def spec(**fields):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+    # One that the kernel gives may be some other test's connection before it is used.
+    return free_ports(1)[0]
 
 
 # How fast things go here.
