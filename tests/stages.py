@@ -80,7 +80,7 @@ STAGES = {
         _pytest("measured", "docs/test_day1_measured.py", lab="docs-3"),
         _pytest("killed", "faults", "-m=night"),
         _pytest("chaos-seeds", "chaos", "-m=night"),
-        _pytest("router-seeds", "router", "-m=night"),
+        _pytest("router-seeds", "router", "loss", "-m=night"),
         _pytest("doubles", "doubles", "-n=auto"),
         # With more examples than CI's, wherever they are, and what is of the night beside them.
         _pytest(

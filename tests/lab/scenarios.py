@@ -42,7 +42,9 @@ FIRST += ("container_runtime", "site", "monitoring")
 # tests/loss rolls out behind two routers, tests/tune tunes, tests/faults installs ROCm by apt, the
 # tutorial converges the whole site twice; the rest are other settings of a role, as `_custom` is,
 # and `monitoring`, whose programs tests/telemetry runs: with Grafana it is as long as three others.
+# The tutorial's site.yml and verify.yml have the roles weight_cache and acceptance on each host.
 NIGHT = ("rollout", "tune", "site", "replicas", "rocm", "replicas_quadlet", "router", "monitoring")
+NIGHT += ("weight_cache", "acceptance")
 LABS = ("molecule", "molecule-2")
 
 

@@ -7,6 +7,8 @@
 Where a whole process is killed that was writing a stream, that error is the missing last chunk.
 """
 
+import pytest
+
 from loss.fleet import CORE, WORKER, await_true
 from loss.load import under
 from loss.moment import NOTICED, at, unexplained
@@ -53,6 +55,8 @@ def test_an_engine_core_that_is_killed(whole, add_row):
     assert crash(whole, add_row, "KILL", "an engine core", replica, core).failed
 
 
+# Its engine core notices, and what comes then is the test above.
+@pytest.mark.night
 def test_a_worker_that_is_killed(whole, add_row):
     replica = whole.replicas[1]
     worker = whole.processes(replica)[WORKER][-1]

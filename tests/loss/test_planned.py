@@ -4,6 +4,8 @@
 
 """What an operator does on purpose costs no request."""
 
+import pytest
+
 from loss.fleet import await_true
 from loss.load import under
 from loss.moment import at
@@ -14,6 +16,8 @@ def nothing_failed(report, least=30):
     assert report.failed == [], f"{len(report.failed)} failed: {report.failed[:3]}"
 
 
+# test_affinity reloads both under load as well, tests/router four times.
+@pytest.mark.night
 def test_routers_that_reload_again_and_again(whole, add_row):
     with under(whole.load()) as running:
         for _ in range(3):

@@ -78,6 +78,25 @@ def test_what_is_unknown_is_refused_with_what_there_is(capsys):
     assert "molecule" in refused
 
 
+def test_what_is_of_the_night_has_a_stage_there():
+    night = [stage for phase in stages.phases(["night"]) for stage in phase]
+    covered = {
+        word
+        for stage in night
+        if any(one.startswith("-m=") and "night" in one for one in stage.argv)
+        for word in stage.argv
+        if word.startswith("tests/")
+    }
+    tests = stages.REPOSITORY / "tests"
+    marked = {
+        f"tests/{path.relative_to(tests).parts[0]}"
+        for path in tests.rglob("test_*.py")
+        if "mark.night" in path.read_text(encoding="utf-8")
+    }
+    assert {"tests/unit", "tests/loss"} <= marked
+    assert marked <= covered
+
+
 def test_a_suite_s_stages_exist():
     for name in stages.SUITES:
         chosen = [stage.name for phase in stages.phases([name]) for stage in phase]
