@@ -136,6 +136,8 @@ MISTAKES = (
 )
 TRUSTED = {"trust-remote-code": True}
 PARTS_OF_BLOCKS = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"  # 1,536 columns of an expert
+# The kernels by which a model is built whole, where not only vLLM's own choice.
+NAMED = {PARTS_OF_BLOCKS: (None, "aiter", "triton"), "odd/narrow-experts": (None, "triton")}
 ODD = (
     ("odd/sinks", Mistake()),
     ("odd/sinks", Mistake(env={OLD_NAME: "ROCM_AITER_FA"}, until="0.14.1")),
@@ -251,7 +253,7 @@ def measured(
     asked = (
         (model, size, backend)
         for model, size in itertools.product(models, layouts)
-        for backend in ((None, "aiter") if model.name == PARTS_OF_BLOCKS else (None,))
+        for backend in NAMED.get(model.name, (None,))
     )
     for model, size, backend in asked:
         named = {"moe-backend": backend} if backend else {}
@@ -337,11 +339,12 @@ def canaries(model: Model, gpu: str, env: Mapping[str, str]) -> tuple[Case, ...]
 
 
 def distinct(cases: Iterable[Case]) -> list[Case]:
-    """Return the cases without those that ask vLLM the same once more."""
+    """Return the cases without those that ask vLLM the same once more; a whole one is kept."""
     first: dict[tuple[Any, ...], Case] = {}
     for case in cases:
         asks = (case.gpu, case.argv, tuple(sorted(case.env.items())))
-        first.setdefault(asks, case)
+        if first.setdefault(asks, case).memory is None and case.memory:
+            first[asks] = case
     return list(first.values())
 
 

@@ -96,6 +96,8 @@ def _padding(architecture: Architecture, split: Split) -> float:
         return 1.0
     part = width if split.whole_experts else width / split.tensor
     step: int = steps["small"] if part <= steps.get("small_until", 0) else steps["width"]
+    if "common" in steps and math.gcd(math.ceil(part), step, hidden) >= steps["common"]:
+        return 1.0
     rows: int = math.ceil(hidden / steps.get("hidden", 1)) * steps.get("hidden", 1)
     return float(math.ceil(part / step) * step / part * rows / hidden)
 

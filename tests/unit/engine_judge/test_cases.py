@@ -82,6 +82,17 @@ def test_the_same_command_is_fed_once(known):
     assert cases.distinct(drawn)[0] == drawn[0]
 
 
+def test_a_model_that_is_built_whole_is_not_dropped_for_the_same_command(known):
+    name = cases.PARTS_OF_BLOCKS
+    whole = [
+        case
+        for case in cases.measured("0.33.0", [known[name]], "MI325X")
+        if case.id.endswith("TP8 aiter whole")
+    ]
+    same = cases.Case("first", "MI325X", whole[0].argv, whole[0].env)
+    assert cases.distinct([same, *whole]) == cases.distinct([*whole, same]) == whole
+
+
 def test_another_gpu_is_said_in_every_case(known):
     drawn = list(cases.generated("0.33.0", [known[QWEN]], "MI355X", 1))
     assert {case.gpu for case in drawn} == {"MI355X"}
