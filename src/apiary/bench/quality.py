@@ -41,7 +41,7 @@ from apiary.app.output import echo, exit_code, plain_table, print_document, prog
 )
 @json_option
 def quality_command(**options: Any) -> int:
-    """Send replicas some 270 questions, and report whether their answers are still right.
+    """Send replicas some 290 questions, and report whether their answers are still right.
 
     \b
     apiary quality --url http://gpu-001:8000 --write-reference quality.json
