@@ -250,6 +250,9 @@ def as_loaded(
             {**one, "bytes": one.get(f"bytes_{gfx}", one["bytes"])} for one in packed["caches"]
         ]
         details["packed_cache"] = {**packed, "caches": caches}
+    more = knowledge("models/memory.yml")["recurrent_state"]["more"].get(details.get("linear_kind"))
+    if more and order(version) >= order(more["from"]):
+        details["state_blocks"] = more["blocks"]
     if unlike := _step(version, gpu):
         details["step"] = {**knowledge("models/memory.yml")["step"], **unlike}
     same = details == (architecture.details or {})

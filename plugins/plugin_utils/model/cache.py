@@ -190,10 +190,11 @@ def pages(architecture: Architecture, layout: Layout, limits: Limits, length: in
     least, most = (pick(group.layers for group in found) for pick in (min, max))
     size = most if most < 1.5 * least else least
     taken = {"full": 0, "sliding": 0, "linear": 0}
+    states = (architecture.details or {}).get("state_blocks", facts()["recurrent_state"]["blocks"])
     for group in found:
         number = math.ceil(group.layers / size)
         if group.kind == "linear":
-            taken["linear"] += number * facts()["recurrent_state"]["blocks"]
+            taken["linear"] += number * states
             continue
         each = block * max(1, page // (block * group.token_bytes))  # a small layer's page is longer
         kept = length

@@ -84,6 +84,18 @@ def test_only_a_named_kernel_has_fp8_experts_padded():
         assert weights_bytes(loaded, layout) == plain
 
 
+# A sequence of the whole context, by vLLM's own groups of layers.
+@pytest.mark.parametrize(
+    ("version", "size", "held"),
+    [("0.33.0", 4, 846_692_352), ("0.33.0", 8, 825_606_144), ("0.31.0", 4, 833_716_224)],
+)
+def test_a_mamba2_sequence_keeps_a_third_state_from_0_32(version, size, held):
+    model = read("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+    loaded = as_loaded(model, version, "MI325X", AITER)
+    page = pages(loaded, Layout(size), Limits(), loaded.max_context)
+    assert page.sequence_bytes == held
+
+
 # 144 of 1,152 columns a GPU have a block of 16 in common with 128, 192 of 1,536 one of 64.
 @pytest.mark.parametrize(
     ("width", "version", "held"),
