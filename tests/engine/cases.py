@@ -286,7 +286,8 @@ def _memory(architecture: Architecture, layout: Layout) -> dict[str, float | Non
         sizes[group.kind] = group.all_bytes or group.layers * group.state_bytes
     if layers is None:
         sizes = dict.fromkeys(sizes, None)
-    page = pages(architecture, layout, Limits(), architecture.max_context or 1)
+    longest = architecture.max_context
+    page = pages(architecture, layout, Limits(), longest) if longest else None
     sizes["sequence"] = page.sequence_bytes if page else None
     return {"weights": weights_bytes(architecture, layout), **sizes}
 

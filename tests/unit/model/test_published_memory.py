@@ -155,6 +155,10 @@ def test_widths_of_layers_that_cannot_be_read_leave_the_memory_unknown(blocks):
         ("internlm/Intern-S1", 8, None, 63_721_502_080),
         ("OpenGVLab/InternVL3_5-8B", 8, "data", 2_723_389_440),
         ("zai-org/GLM-4.5V", 8, "data", 30_784_512_512),
+        ("meta-models/Muse-Glimmer-30B", 8, None, 10_116_571_392),
+        ("meta-models/Muse-Glimmer-30B", 4, None, 17_153_638_912),
+        ("google/gemma-4-E2B-it", 8, None, 2_182_040_640),
+        ("google/gemma-4-E4B-it", 8, None, 2_974_296_640),
     ],
 )
 def test_towers_are_split_as_vllm_splits_them(name, size, mode, held):
