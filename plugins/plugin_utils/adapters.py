@@ -229,11 +229,12 @@ def too_old(action: Any, result: Mapping[str, Any], task_vars: Any) -> ApiaryErr
     least = next(row["minimum"] for row in knowledge("doctor.yml")["answers"] if "minimum" in row)
     python = ran.lstrip("!#")
     words = f"{python} -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'"
-    version = action._low_level_execute_command(words).get("stdout", "").strip()
-    ours, theirs = (re.findall(r"\d+", text) for text in (least, version))
-    if not theirs or [*map(int, theirs)] >= [*map(int, ours)]:
+    # With a terminal, what sudo or a profile prints stands there, too.
+    printed = action._low_level_execute_command(words).get("stdout", "").splitlines()
+    version = next((line for line in reversed(printed) if re.fullmatch(r"\d\.\d{1,2}", line)), "")
+    if not version or [*map(int, version.split("."))] >= [*map(int, least.split("."))]:
         return None
-    host = task_vars["inventory_hostname"]
+    host = action._task.delegate_to or task_vars["inventory_hostname"]
     message = f"found Python {version} at {python}, expected {least} or newer"
     return error("DOCTOR-HOST-PYTHON", host, message, ansible=f"ansible {host}")
 

@@ -15,6 +15,8 @@ ENDS = (
     "echo \"TypeError: 'type' object is not subscriptable\" >&2; exit 1",
     'echo "SyntaxError: future feature annotations is not defined" >&2; exit 1',
 )
+# What sudo prints before a command's own output.
+SUDO = "sudo: unable to resolve host gpu-001: Name or service not known"
 TASKS = {
     "survey": {"concerns": ["host_tuning"], "dest": "made"},
     "evidence_info": {"scopes": ["tuning"]},
@@ -26,9 +28,10 @@ TASKS = {
 def play(tmp_path):
     """Run a play on this machine, which stands for a host; return what it printed."""
 
-    def play(each, **variables):
-        host = {"ansible_connection": "local", **variables}
-        (tmp_path / "inventory.json").write_text(json.dumps({"all": {"hosts": {"old-1": host}}}))
+    def play(each, others=None, **variables):
+        hosts = {"old-1": variables, **(others or {})}
+        every = {"hosts": hosts, "vars": {"ansible_connection": "local"}}
+        (tmp_path / "inventory.json").write_text(json.dumps({"all": every}))
         whole = [{"hosts": "all", "gather_facts": False, **each}]
         (tmp_path / "play.json").write_text(json.dumps(whole))
         return run_playbook("-i", "inventory.json", "play.json", cwd=tmp_path).stdout
@@ -42,7 +45,7 @@ def python(tmp_path):
 
     def python(version, end):
         path = tmp_path / "python3"
-        text = f'#!/bin/sh\ncase "$*" in *version_info*) echo {version};; *) {end};; esac\n'
+        text = f'#!/bin/sh\ncase "$*" in *version_info*) printf "{version}\\n";; *) {end};; esac\n'
         path.write_text(text)
         path.chmod(0o755)
         return str(path)
@@ -66,8 +69,26 @@ def test_a_host_s_older_python_is_refused_in_words(play, python, end):
     assert "Traceback" not in printed
 
 
-def test_another_failure_of_a_module_is_not_laid_on_the_host_s_python(play, python):
-    path = python("3.9", 'echo "OSError: out of inodes" >&2; exit 1')
+@pytest.mark.parametrize("name", TASKS)
+def test_the_host_of_an_older_python_is_the_one_a_task_is_delegated_to(play, python, name):
+    path = python("3.8", ENDS[0])
+    task = {f"apiary.instinct.{name}": TASKS[name], "delegate_to": "{{ groups.all | last }}"}
+    others = {"router-1": {"ansible_python_interpreter": path}}
+    printed = play({"hosts": "old-1", "tasks": [task]}, others)
+    assert f"DOCTOR-HOST-PYTHON: router-1: found Python 3.8 at {path}" in printed
+    assert "ansible router-1 -m" in printed
+
+
+def test_an_older_python_is_found_below_what_a_terminal_shows(play, python):
+    path = python(f"{SUDO}\\r\\n3.8\\r", ENDS[0])
+    task = {"apiary.instinct.survey": TASKS["survey"]}
+    printed = play({"tasks": [task]}, ansible_python_interpreter=path)
+    assert f"DOCTOR-HOST-PYTHON: old-1: found Python 3.8 at {path}, expected" in printed
+
+
+@pytest.mark.parametrize("shown", ["3.9", "3.10", f"{SUDO}\\r\\n3.11\\r", SUDO, "1.8 GB free"])
+def test_another_failure_of_a_module_is_not_laid_on_the_host_s_python(play, python, shown):
+    path = python(shown, 'echo "OSError: out of inodes" >&2; exit 1')
     task = {"apiary.instinct.survey": TASKS["survey"]}
     printed = play({"tasks": [task]}, ansible_python_interpreter=path)
     assert "OSError: out of inodes" in printed
