@@ -32,7 +32,7 @@ from ..plugin_utils.quality.battery import (
     read_reference,
     request_of,
 )
-from ..plugin_utils.quality.evaluate import answers_of, judged
+from ..plugin_utils.quality.evaluate import answers_of, have_siblings, judged
 from ..plugin_utils.reach import with_reach
 from ..plugin_utils.render.replicas import ENGINE_SCOPE, decide
 from ..plugin_utils.rollout.batches import room_for
@@ -133,9 +133,11 @@ class ActionModule(Deciding):
             plans = [plan_of(one, f"{host}: plan") for one in arguments["plans"]]
             measured = answers_of(host, plans, arguments["results"], utc_now())
             others = [one for one in variables["ansible_play_hosts_all"] if one != host]
-            # Of one other host, the first that passed: each more would take as long again.
-            elsewhere = filter(None, (_answers(one, variables) for one in others))
-            findings = judged(measured, reference, next(elsewhere, {}))
+            # Of one other host, the first with siblings: each more would take as long again.
+            passed = (_answers(one, variables) for one in others)
+            elsewhere = next((each for each in passed if have_siblings(each, measured)), {})
+            # A step replaces one replica: those of the steps before it passed already.
+            findings = judged(measured, reference, {**elsewhere, **answers})
             answers |= measured
         return {
             "findings": _allowed(findings),

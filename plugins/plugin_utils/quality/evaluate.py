@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from statistics import NormalDist, fmean, stdev
@@ -160,18 +160,25 @@ def answers_of(
 
 
 def judged(
-    measured: Mapping[str, Quality], known: Quality, elsewhere: Mapping[str, Quality]
+    measured: Mapping[str, Quality], known: Quality, passed: Mapping[str, Quality]
 ) -> tuple[Finding, ...]:
     """Return the findings about replicas' answers; only those of its model have a reference.
 
-    Those ``elsewhere`` may be their siblings. Raises QUALITY-BATTERY.
+    Those that ``passed`` before may be their siblings; one that is found among them is a warning,
+    since it is not what is judged now. Raises QUALITY-BATTERY.
     """
     findings: list[Finding] = []
     for replica, answers in measured.items():
         items = battery("tools-0" in answers.answers)
         reference = known if known.model == answers.model else None
         findings += evaluate(replica, items, answers, reference).findings
-    return (*findings, *outliers({**elsewhere, **measured}, battery()))
+    before = passed.keys() - measured.keys()
+    return (*findings, *outliers({**passed, **measured}, battery(), before))
+
+
+def have_siblings(some: Mapping[str, Quality], others: Mapping[str, Quality]) -> bool:
+    """Return whether any of some replicas is a sibling of one of the others."""
+    return any(_are_siblings(a, b) for a in some.values() for b in others.values())
 
 
 def text_of(probe: Probe) -> str:
@@ -185,17 +192,20 @@ def text_of(probe: Probe) -> str:
     return f"{probe.name}: {of(probe.now)}{before}, {between}, {shows}"
 
 
-def outliers(qualities: Mapping[str, Quality], items: Sequence[Item]) -> tuple[Finding, ...]:
+def outliers(
+    qualities: Mapping[str, Quality], items: Sequence[Item], before: Collection[str] = ()
+) -> tuple[Finding, ...]:
     """Return a finding for each replica whose answers are not those of its siblings.
 
     Siblings have one recipe, revision and GPU model. Of two either may be wrong, so both are named.
+    Of those measured ``before`` it is a warning.
     """
     facts = knowledge("quality/battery.yml")
     apart: dict[str, set[str]] = {name: set() for name in qualities}
     siblings: Counter[str] = Counter()
     for name, other in permutations(qualities, 2):
         a, b = qualities[name], qualities[other]
-        if any(getattr(a, one) != getattr(b, one) for one in _SIBLINGS):
+        if not _are_siblings(a, b):
             continue
         siblings[name] += 1
         probes = _probes(items, b, a, facts, False)
@@ -203,10 +213,19 @@ def outliers(qualities: Mapping[str, Quality], items: Sequence[Item]) -> tuple[F
             apart[name].add(other)
             apart[other].add(name)
     return tuple(
-        Finding("QUALITY-SIBLING", name, f"answers differ from those of {', '.join(sorted(those))}")
+        Finding(
+            "QUALITY-SIBLING",
+            name,
+            f"answers differ from those of {', '.join(sorted(those))}",
+            minor=name in before,
+        )
         for name, those in apart.items()
         if 2 * len(those) > siblings[name]
     )
+
+
+def _are_siblings(a: Quality, b: Quality) -> bool:
+    return all(getattr(a, one) == getattr(b, one) for one in _SIBLINGS)
 
 
 def _probes(

@@ -249,6 +249,64 @@ def test_the_gate_of_a_rollout_fails_where_answers_are_worse(replica, reference,
     assert judge(0.1, "gpu-002") == []
 
 
+def moved(one, by):
+    """Return a measurement all of whose log probabilities are moved."""
+    answers = {
+        key: replace(answer, logprobs=tuple(x - by for x in answer.logprobs))
+        for key, answer in one.answers.items()
+    }
+    return replace(one, answers=answers)
+
+
+def test_a_replica_that_passed_before_fails_no_other_one(reference):
+    """Of a change within the wide limit, so that only siblings show which one is bad."""
+    known = replace(reference, recipe="before")
+    passed = {f"gpu-001, {number}": reference for number in range(1, 9)}
+    bad = moved(reference, 0.1)
+    findings = judged({"gpu-002, 1": reference}, known, {**passed, "gpu-001, 3": bad})
+    assert [(one.subject, one.severity) for one in findings] == [("gpu-001, 3", "warning")]
+    findings = judged({"gpu-002, 1": bad}, known, passed)
+    assert [(one.subject, one.severity) for one in findings] == [("gpu-002, 1", "error")]
+
+
+@pytest.fixture
+def rolled(reference, tmp_path):
+    """Return what evaluates steps of a rollout of a new recipe; hosts' answers stay registered."""
+    plan = json.loads(PLAN.read_text(encoding="utf-8"))
+    path = tmp_path / "reference.json"
+    path.write_text(dumps(replace(reference, recipe="before")), encoding="utf-8")
+    action = rollout.ActionModule.__new__(rollout.ActionModule)
+    names = ["gpu-001", "gpu-002", "gpu-003"]
+    variables = {"hostvars": {name: {} for name in names}, "ansible_play_hosts_all": names}
+
+    def step(host, place, by=0.0, **facts):
+        measured = to_document(moved(reference, by))
+        fields = ("model", "engine", "max_model_len", "seconds", "answers")
+        result = {name: measured[name] for name in fields} | {"revision": None}
+        results = [{"unit": plan["replicas"][place]["unit"], "quality": result}]
+        arguments = {"quality": str(path), "plans": [{**plan, **facts}], "results": results}
+        answer = action._quality(host, arguments, variables)
+        variables["hostvars"][host]["__judged"] = json.loads(json.dumps(answer))
+        return answer["findings"]
+
+    return step
+
+
+def test_replicas_of_one_host_are_siblings_step_by_step(rolled):
+    """Each step replaces one of them."""
+    assert rolled("gpu-001", 0) == []
+    with pytest.raises(ApiaryError, match="QUALITY-SIBLING") as failed:
+        rolled("gpu-001", 1, 0.1)
+    assert ["-1.service" in one.subject for one in failed.value.findings] == [True]
+
+
+def test_siblings_are_those_of_the_first_host_that_has_any(rolled):
+    """Hosts of another GPU model before it are none."""
+    assert rolled("gpu-001", 0, gpu_model="MI300X") == rolled("gpu-002", 0) == []
+    with pytest.raises(ApiaryError, match="QUALITY-SIBLING"):
+        rolled("gpu-003", 0, 0.1)
+
+
 @pytest.mark.parametrize("told", [{"x": 1}, [1], {"answers": 3, "model": "m"}, "text"])
 def test_what_a_host_reports_is_checked(told):
     plan = plan_of(json.loads(PLAN.read_text(encoding="utf-8")), "plan")
