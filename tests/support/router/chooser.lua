@@ -7,7 +7,8 @@
 now, names, conn, queue, up = 1000.0, {}, {}, {}, 1
 local count, limit = tonumber(arg[2]), tonumber(arg[3])
 local fetch, action
-local servers, process = {}, {}
+local servers = {}
+process = {}
 for number = 0, count - 1 do
     local name = ("host-%02d-0"):format(number)
     names[#names + 1], conn[name], queue[name] = name, 0, 0
