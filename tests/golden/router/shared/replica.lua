@@ -77,11 +77,11 @@ end
 
 -- How many requests a replica may have when one more comes, and whether that was measured.
 local function room(one, share, txn)
-    local limit = one.within
+    local limit, back = one.within, 0
     if limit == nil then
         return one.most, false
     end
-    return math.max(1, math.ceil(limit * share)), true
+    return math.max(1, math.ceil(limit * share) - back), true
 end
 
 local function takes(one, backend, draw, share, txn)
