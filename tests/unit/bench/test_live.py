@@ -182,3 +182,15 @@ def test_the_command_reads_several_logs(tmp_path, capsys):
         capsys.readouterr()
         assert main(["compare", *logs, *words]) == 2
         assert "for results, not for logs" in capsys.readouterr().err
+
+
+def test_an_answer_within_a_millisecond_is_one():
+    """The log has whole milliseconds; a session of none was left out."""
+    lines = [
+        line(side, name, f"{side}{number}", ms_total=number % 2, bytes_out=9)
+        for side, name in (("a", "old"), ("b", "new"))
+        for number in range(60)
+    ]
+    found = {one.what: one for one in compare_sides(lines).verdicts}
+    assert (found["e2el, s"].a.n, found["e2el, s"].b.n) == (60, 60)
+    assert found["ttft"].a is None

@@ -37,11 +37,11 @@ class _Session:
 
 # By side, by the deployment that answered.
 _Parts = Mapping[str, dict[str, dict[str, _Session]]]
-# The means of a session; of zero where it has none, but for the share that was answered.
-_FIGURES: dict[str, Callable[[_Session], float]] = {
-    "e2el, s": lambda one: one.answered and one.seconds / one.answered,
-    "ttft": lambda one: one.streams and one.first / one.streams,
-    "answer, B/s": lambda one: one.seconds and one.size / one.seconds,
+# The means of a session; None where it has none. The log has whole milliseconds, so that 0 is one.
+_FIGURES: dict[str, Callable[[_Session], float | None]] = {
+    "e2el, s": lambda one: one.seconds / one.answered if one.answered else None,
+    "ttft": lambda one: one.first / one.streams if one.streams else None,
+    "answer, B/s": lambda one: one.size / one.seconds if one.seconds else None,
     "answered": lambda one: one.answered / one.requests,
 }
 
@@ -103,7 +103,7 @@ def _verdicts(a: Iterable[_Session], b: Iterable[_Session]) -> Iterator[Verdict]
     for what, figure in _FIGURES.items():
         share = what == "answered"
         first, second = (
-            [value for one in side if (value := figure(one)) or share] for side in (a, b)
+            [value for one in side if (value := figure(one)) is not None] for side in (a, b)
         )
         ends = [interval(side, sure) if side else None for side in (first, second)]
         found = Verdict(what, "not decided", None, None, confidence=sure)
