@@ -175,7 +175,7 @@ class HAProxy:
         writer.close()
         return said.decode().strip()
 
-    async def until(self, condition: object, seconds: float = 20) -> None:
+    async def until(self, condition: object, seconds: float = 120) -> None:
         """Wait until a function (async or not) says so."""
         async with asyncio.timeout(seconds):
             while True:
