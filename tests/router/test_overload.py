@@ -249,10 +249,10 @@ def test_what_is_good_stays_as_it_is_at_the_knee(place):
         assert good >= 0.95 * knee
         assert p90 <= 2
         assert lost <= 0.05
-    for times, least in ((0.9, 0.98), (1, 0.95)):
+    for times in (0.9, 1):
         without, good = means(times, UNLIMITED)[0], means(times)[0]
         print(f"{times} x the knee: {good:.1f} good/s, without a limit {without:.1f}")
-        assert good >= least * without
+        assert good >= 0.98 * without
 
 
 def test_a_full_replica_refuses_new_sessions_and_keeps_those_that_run(place):
