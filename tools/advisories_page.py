@@ -13,6 +13,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.advisories 
     Advisory,
     advisories,
 )
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import pins_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 from rules_page import table
 
 HEAD = """# Known defects
@@ -49,8 +51,9 @@ def page() -> str:
         " with an *if*.\n"
     ]
     rows = (
-        (entry["version"], entry.get("rocm", "-"), entry.get("aiter", "-"))
-        for entry in images["releases"]
+        (version, pins["rocm"], pins.get("aiter", "-"))
+        for version in versions()
+        if (pins := pins_of(version))
     )
     lines += table(("vLLM", "ROCm", "AITER"), rows)
     lines += [f"Source: {images['source']}.\n"]

@@ -107,6 +107,18 @@ def ruled(version: str) -> str:
     return "; ".join(parts + ([f"end here: {listed(end)}"] if end else []))
 
 
+def unread(known: Facts) -> str:
+    """Return why some releases have dashes."""
+    read = list(known["pins"])
+    wheels = " and ".join(version for version in read if not known["pins"][version])
+    return (
+        "A dash is what could not be read. There is no source distribution of "
+        f"{wheels}: the CPU build's wheel was read, which has neither pipeline nor Dockerfiles, so"
+        " their images' pins and jobs are unknown and the judge cannot take them. Of releases"
+        f" before {read[0]} only what parser, variables and registries accept is known.\n"
+    )
+
+
 def overview(known: Facts, versions: list[str]) -> Iterator[str]:
     """Yield the table of all releases: pins, and how many jobs run on which GPUs."""
     rows = []
@@ -156,7 +168,7 @@ def page() -> str:
     """Return the page."""
     known = facts()
     versions = list(known["flags"])
-    lines = [HEAD, *overview(known, versions)]
+    lines = [HEAD, unread(known), *overview(known, versions)]
     newest = versions[-1]
     for gfx in GFX:
         if here := jobs(known, newest, gfx):

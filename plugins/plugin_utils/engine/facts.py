@@ -22,7 +22,7 @@ from ..model.memory import GIB, memory
 from ..model.types import Architecture
 from .conditions import Fact, order, parse, parse_version, read_span
 from .features import features
-from .flags import literals
+from .flags import literals, pins, versions
 from .splits import splits
 
 
@@ -280,11 +280,15 @@ def stack(engine: EngineSpec) -> dict[str, str | None]:
 
 def pins_of(release: str) -> Mapping[str, str]:
     """Return what upstream's image of a release has; nothing where that is not known."""
-    place = parse_version(release)
-    for entry in knowledge("vllm/images.yml")["releases"]:
-        if place == parse_version(entry["version"]):
-            return {name: entry[name] for name in _STACK if name in entry}
-    return {}
+    images, place = knowledge("vllm/images.yml"), parse_version(release)
+    known = next((item for item in versions() if parse_version(item) == place), None)
+    if known is None or order(known) < order(images["from"]):
+        return {}
+    texts = {
+        name: images["commits"].get(text, text.removeprefix("v"))
+        for name, text in pins(known).items()
+    }
+    return {name: texts[name] for name in _STACK if parse_version(texts.get(name, ""))}
 
 
 def _official(engine: EngineSpec) -> bool:

@@ -234,6 +234,13 @@ def literals(version: str, name: str) -> tuple[str, ...]:
     return _members(name, "literals", version)
 
 
+def pins(version: str) -> Mapping[str, str]:
+    """Return what a known version's ROCm image is built with, by name."""
+    pinned = knowledge("vllm/pins.yml")["pins"]
+    states = {name: _state(history, version) for name, history in pinned.items()}
+    return {name: state["is"] for name, state in states.items() if state is not None}
+
+
 @functools.cache
 def seen_in(name: str) -> str:
     """Return where a flag or variable is known, as text: `0.9.2 to 0.16.0, and 0.33.0`."""

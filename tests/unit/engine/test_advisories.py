@@ -14,9 +14,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.advisories 
     advisories,
     advisory,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import type_of
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import (
+    order,
+    type_of,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import pins_of, stack
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import pins, versions
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import rules
@@ -29,8 +32,8 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import
 from support.each import each
 from support.engines import DEEPSEEK, KIMI, QWEN, QWEN_BF16, deployment
 
-# Releases of vLLM that neither the flags nor the images are known of.
-RELEASES = {"0.10.1", "0.11.1", "0.11.2"}
+# Releases of vLLM whose flags are not known.
+RELEASES = {"0.10.1", "0.11.1", "0.11.2", "0.14.0"}
 THREAD = re.compile(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+#\d+")
 ENTRY = {
     **{"id": "X-1", "symptom": "start", "says": "s", "do": "d", "proof": "reported"},
@@ -39,8 +42,7 @@ ENTRY = {
 
 
 def releases():
-    known_images = {entry["version"] for entry in knowledge("vllm/images.yml")["releases"]}
-    return RELEASES | set(versions()) | known_images
+    return RELEASES | set(versions())
 
 
 def test_there_are_more_than_a_hundred_and_no_two_have_one_name():
@@ -292,6 +294,8 @@ def test_what_hangs_on_aiter_is_said_with_an_if_where_its_version_is_not_known(m
     ("release", "aiter", "rocm"),
     [
         ("0.14.1", "0.1.7.post4", "7.0"),
+        ("0.18.0", "0.1.10.post2", "7.0"),
+        ("0.19.0", "0.1.10.post2", "7.2.1"),
         ("0.22.1", "0.1.13", "7.2.2"),
         ("0.33.0", "0.1.26", "10.0.0"),
     ],
@@ -304,9 +308,23 @@ def test_the_image_of_a_release_has_the_aiter_and_rocm_that_it_was_built_with(re
     assert stack(named) == {"aiter": aiter, "rocm": "6.4"}
 
 
-def test_an_unknown_pairing_is_unknown():
+def test_an_unknown_pairing_is_unknown(monkeypatch):
     assert pins_of("0.15.1") == {}
+    assert pins_of("0.13.0") == {}  # has pins, and no image
     assert pins_of("99.0") == {}
+    monkeypatch.setitem(knowledge("vllm/images.yml"), "commits", {})
+    assert pins_of("0.16.0") == {"rocm": "7.0"}  # a commit of AITER's that nobody has looked up
+
+
+def test_every_release_with_pins_and_an_image_has_aiter_and_rocm():
+    first, pinned = (
+        order(knowledge("vllm/images.yml")["from"]),
+        knowledge("vllm/pins.yml")["versions"],
+    )
+    imaged = [version for version in pinned if order(version) >= first and pins(version)]
+    assert len(imaged) >= 27
+    for version in imaged:
+        assert set(pins_of(version)) == {"aiter", "rocm"}, version
 
 
 OLD = """\
