@@ -122,6 +122,7 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
         None if architecture.details is None or scheme else "none"
     )
     modules = details.get("formula_modules", ())
+    parts = [one for one in (scheme, *scheme.get("schemes", ())) if one.get("bits") == 4]
     own_class = known["classes"].get(architecture.model_type)
     model_class = own_class or details.get("class")
     return {
@@ -138,6 +139,7 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
         "weight_algorithm": scheme.get("algorithm", "none"),
         "checkpoint_kv_dtype": scheme.get("kv_cache", "auto"),
         "first_bits": (scheme.get("schemes") or [{}])[0].get("bits") or 16,
+        "four_bit_group": min((one.get("group") or 0 for one in parts), default=0),
         "model_class_known": None
         if model_class is None
         else model_class in literals(version, "MODEL_CLASSES"),

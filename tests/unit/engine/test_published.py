@@ -266,3 +266,24 @@ def test_our_own_recipe_for_kimi_avoids_a_kernel_of_gfx950(version, gpu, switch)
     yes = {"trust-remote-code": True}
     made = asked(KIMI, version, 8, gpu=gpu, kv="fp8", args=yes)
     assert made.recipe.env.get("VLLM_ROCM_USE_AITER_MLA") == switch
+
+
+NVFP4 = "nvidia/Qwen3-235B-A22B-NVFP4"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "gpu", "said"),
+    [
+        (NVFP4, "0.33.0", "MI325X", True),
+        (NVFP4, "0.33.0", "MI355X", True),
+        (NVFP4, "0.21.0", "MI325X", True),
+        (V4, "0.33.0", "MI355X", False),  # MXFP4: a kernel of its own
+        (KIMI, "0.33.0", "MI325X", False),  # INT4
+        (HYBRID, "0.33.0", "MI325X", False),
+    ],
+)
+def test_nvfp4_is_emulated_on_every_gpu_of_amd(name, version, gpu, said):
+    made = asked(name, version, 8, gpu=gpu, args={"trust-remote-code": True})
+    found = [item for item in made.recipe.findings if item.code == "ENGINE-NVFP4-EMULATED"]
+    assert [item.severity for item in found] == (["warning"] if said else [])
+    assert all(gpu in item.message for item in found)
