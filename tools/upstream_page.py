@@ -62,14 +62,17 @@ def verified() -> Mapping[str, Mapping[str, Any]]:
 
 
 @functools.cache
+def corpus() -> Mapping[str, Any]:
+    """Return the judge's models."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    document: Mapping[str, Any] = yaml.load(MODELS.read_text(encoding="utf-8"), loader)  # noqa: S506
+    return document
+
+
 def configs() -> Mapping[str, Any]:
     """Return the models' dimensions, as far as they could be had."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    corpus = yaml.load(MODELS.read_text(encoding="utf-8"), loader)  # noqa: S506
-    models = corpus["models"]
-    return {
-        recipe: {"as": name, "config": models[name]} for recipe, name in corpus["recipes"].items()
-    }
+    models, recipes = corpus()["models"], corpus()["recipes"]
+    return {recipe: {"as": name, "config": models[name]} for recipe, name in recipes.items()}
 
 
 def words_of(entry: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
@@ -176,6 +179,9 @@ def of_model(model: str, entry: Mapping[str, Any], version: str) -> Iterator[str
     other = configs()[model]["as"]
     if other != model:
         yield f"Dimensions of {other}."
+    if model in corpus()["unjudged"]:
+        why = corpus()["unjudged"][model]
+        yield f"Planned here, but not put to the release's real parser and configuration: {why}."
     if made.refused:
         refused = ", ".join(f"`{item.rule}`" for item in made.refused)
         yield f"Wants the operator's own yes or another setting first: {refused}."

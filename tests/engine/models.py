@@ -28,7 +28,6 @@ REAL = SHARED / "data" / "model-configs"
 # The first release that can read a config.json, where no rule could say why the others cannot.
 UNFIT = {
     "google/gemma-3-27b-it": "0.33.0",  # this copy has an activation that vLLM refused before
-    "deepseek-ai/DeepSeek-V4.1-Flash": "99",  # its n-gram tables want the checkpoint's tokenizer
 }
 UNFIT_TYPES = {
     # Earlier ones want an older transformers 5, which lets them ask for one head size of all.
@@ -98,9 +97,10 @@ class Model:
     directory: Path
 
     def fits(self, version: str) -> bool:
-        """Say whether a release can read this config.json; see UNFIT."""
+        """Say whether a release can read this config.json; see UNFIT and unjudged()."""
         first = UNFIT_TYPES.get(self.architecture.model_type, version)
-        return order(version) >= order(UNFIT.get(self.name, first))
+        late = order(version) >= order(UNFIT.get(self.name, first))
+        return late and self.name not in unjudged()
 
 
 def models(home: Path, real: bool = True, more: Path | None = None) -> dict[str, Model]:
@@ -149,6 +149,12 @@ def recipes() -> dict[str, str]:
     """Return the model in configs.yml that has the dimensions of each of upstream's recipes."""
     names: dict[str, str] = _corpus()["recipes"]
     return names
+
+
+def unjudged() -> dict[str, str]:
+    """Return the models that no release can be asked about, each with the reason."""
+    reasons: dict[str, str] = _corpus()["unjudged"]
+    return reasons
 
 
 @functools.cache

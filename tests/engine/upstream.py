@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
     Features,
@@ -43,9 +44,11 @@ def models(home: Path) -> dict[str, Model]:
     return result
 
 
-def widest(architecture: Architecture) -> int:
-    """Return the most of 8 GPUs that a model's heads can be split over."""
-    return max(size for size in (1, 2, 4, 8) if not (architecture.heads or 8) % size)
+def sizes(architecture: Architecture, entry: Mapping[str, Any]) -> list[int]:
+    """Return upstream's tensor parallelism, or all that the model's heads allow, widest first."""
+    named = entry.get("tensor_parallel")
+    wide = [size for size in (8, 4, 2, 1) if not (architecture.heads or 8) % size]
+    return [named] if isinstance(named, int) else wide
 
 
 def commands(version: str, gpu: str, known: dict[str, Model], small: bool) -> Iterator[cases.Case]:
@@ -55,16 +58,19 @@ def commands(version: str, gpu: str, known: dict[str, Model], small: bool) -> It
         entry = recipes[name]
         if order(version) < order(entry.get("since", "0")) or not model.fits(version):
             continue
-        size = entry.get("tensor_parallel")
-        size = size if isinstance(size, int) else widest(model.architecture)
         # The operator has read what the checkpoint brings, as upstream has.
         yes = {"trust-remote-code": True} if "--trust-remote-code" in entry.get("args", ()) else {}
         for features in FEATURES[:1] if small else FEATURES:
             together = features.eplb and bool(model.architecture.experts)
-            words = [f"TP{size}", *(["EP"] if together else []), features.speculation]
-            layout = Layout(size, 1, together)
-            deployment = dataclasses.replace(
-                cases._deployment(model, version, layout, Limits(), yes), features=features
-            )
-            title = f"upstream {name} {' '.join(words)}"
-            yield from cases._assessed(title, model, gpu, deployment)
+            made = []
+            for size in sizes(model.architecture, entry):
+                words = [f"TP{size}", *(["EP"] if together else []), features.speculation]
+                deployment = dataclasses.replace(
+                    cases._deployment(model, version, Layout(size, 1, together), Limits(), yes),
+                    features=features,
+                )
+                title = f"upstream {name} {' '.join(words)}"
+                made += cases._assessed(title, model, gpu, deployment)
+            # Where upstream names no size: the widest of those that least is said against.
+            if made:
+                yield min(made, key=lambda one: len(one.refused))

@@ -17,6 +17,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags impor
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import by_id
 
+from engine import models, upstream
 from support.each import each
 
 ROOT = Path(__file__).parents[3]
@@ -40,8 +41,7 @@ def test_a_verified_recipe_is_planned_and_its_differences_are_explained(model):
     theirs = upstream_page.settings(*upstream_page.words_of(entry), RELEASE)
     assert theirs.unknown == ()
     made = upstream_page.ours(model, entry, theirs, RELEASE)
-    if made is None:
-        return
+    assert made is not None, "tests/engine/configs.yml has no dimensions for it"
     refused = {item.rule for item in made.refused}
     if theirs.flags.get("trust_remote_code") == "true":  # the operator's own yes here
         refused -= {"VLLM-CONFIG-CODE", "VLLM-REMOTE-CODE"}
@@ -55,6 +55,25 @@ def test_a_verified_recipe_is_planned_and_its_differences_are_explained(model):
     reasoning = theirs.flags.get("reasoning_parser")
     if reasoning in literals(RELEASE, "REASONING_PARSERS"):
         assert mine.flags["reasoning_parser"] == reasoning
+
+
+def test_the_judge_is_given_all_of_them_but_those_that_the_page_names(tmp_path):
+    everything = upstream.models(tmp_path)
+    known = {name: everything[name] for name in upstream_page.verified()}
+    put = {}
+    for name, model in known.items():
+        for case in upstream.commands(RELEASE, upstream_page.GPU, {name: model}, small=True):
+            put[name] = case
+    assert {name for name in known if name not in put} == set(models.unjudged())
+    assert {name: case.refused for name, case in put.items() if case.refused} == {}
+    # Upstream names no size, and VLLM-KIMI-LINEAR-PADDED refuses eight GPUs.
+    assert "TP4" in put["moonshotai/Kimi-Linear-48B-A3B-Instruct"].id
+
+
+@each(models.unjudged().items())
+def test_the_page_says_which_recipe_the_judge_cannot_be_given_and_why(name, reason):
+    section = "\n".join(upstream_page.of_model(name, upstream_page.verified()[name], RELEASE))
+    assert f"real parser and configuration: {reason}." in section
 
 
 def test_a_difference_that_nothing_explains_is_an_error():
