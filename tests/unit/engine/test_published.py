@@ -287,3 +287,22 @@ def test_nvfp4_is_emulated_on_every_gpu_of_amd(name, version, gpu, said):
     found = [item for item in made.recipe.findings if item.code == "ENGINE-NVFP4-EMULATED"]
     assert [item.severity for item in found] == (["warning"] if said else [])
     assert all(gpu in item.message for item in found)
+
+
+@pytest.mark.parametrize(("gpu", "switch"), [("MI325X", "0"), ("MI210", "0"), ("MI100", None)])
+@pytest.mark.parametrize(
+    ("config", "version"),
+    [
+        ({"model_type": "gpt_oss", "num_attention_heads": 64, "head_dim": 64}, "0.12.0"),  # sinks
+        ({"model_type": "llama", "num_attention_heads": 32, "head_dim": 96}, "0.17.1"),
+    ],
+)
+def test_flash_attention_is_switched_off_only_where_aiter_has_it(config, version, gpu, switch):
+    deployment = Deployment(
+        name="d",
+        model=ModelSpec("m", "/srv/model"),
+        engine=EngineSpec(version, env={"VLLM_ROCM_USE_AITER": 1}),
+        layout=Layout(1, 1),
+    )
+    made = assess(read_config(json.dumps(config), "m"), deployment, gpu, 8000)
+    assert made.recipe.env.get("VLLM_ROCM_USE_AITER_MHA") == switch
