@@ -35,7 +35,8 @@ HEAD = """# Upstream's recipes
 vLLM's own tree has a deployment recipe for each of {whole} models; {count} of them name {gpu} as
 verified. Here each is beside the command that Apiary makes of vLLM {version}: what theirs has and
 ours has not (or otherwise), and why. What ours has beyond theirs is in [the rules](rules.md) with
-its reason. Features that upstream leaves to the user (`opt_in`) are left out of theirs. "No
+its reason. Features that upstream leaves to the user (`opt_in`) are left out of theirs; of KV
+offload, which is none of its settings either, there is a row where it is listed as verified. "No
 config.json" means that the model's dimensions could not be had here; its recipe is put to the
 release's parser alone.
 """
@@ -163,6 +164,16 @@ def differences(theirs: Settings, mine: Settings) -> Iterator[tuple[str, str, st
             yield f"`{shown}`", value, right.get(name, "–"), f"{why['why']} {place}".strip()
 
 
+def offload(entry: Mapping[str, Any], mine: Settings) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what upstream lists of KV offload as verified, which is no setting of its recipe."""
+    if "offload" in entry:
+        kinds = {"cpu": "host memory", "fs": "files"}
+        name, table = "kv_offloading_size", knowledge("vllm/upstream_differences.yml")["flags"]
+        place = f"`{table[name]['rule']}` `{table[name]['field']}`"
+        theirs = f"verified: {', '.join(kinds.get(kind, kind) for kind in entry['offload'])}"
+        yield "KV offload", theirs, mine.flags.get(name, "–"), f"{table[name]['why']} {place}"
+
+
 def of_model(model: str, entry: Mapping[str, Any], version: str) -> Iterator[str]:
     """Yield the section of one model."""
     words, env = words_of(entry)
@@ -186,7 +197,7 @@ def of_model(model: str, entry: Mapping[str, Any], version: str) -> Iterator[str
         refused = ", ".join(f"`{item.rule}`" for item in made.refused)
         yield f"Wants the operator's own yes or another setting first: {refused}."
     mine = settings(made.recipe.argv[2:], made.recipe.env, version)
-    rows = list(differences(theirs, mine))
+    rows = [*differences(theirs, mine), *offload(entry, mine)]
     if theirs.unknown:
         yield f"Upstream's recipe has what {version} does not know: {', '.join(theirs.unknown)}."
     yield ""

@@ -74,7 +74,7 @@ def facts(
         "context_capped": limits.max_model_len is not None,
         **_tracing(deployment),
         **model_facts(architecture, version),
-        **features(architecture, deployment, version, gpu_facts(gpu).gfx or None),
+        **features(architecture, deployment, version, gpu),
         **splits(architecture, layout),
         **_states(as_loaded(architecture, version, gpu, {}), deployment, gpu),
     }
@@ -282,15 +282,12 @@ def stack(engine: EngineSpec) -> dict[str, str | None]:
 
 def pins_of(release: str) -> Mapping[str, str]:
     """Return what upstream's image of a release has; nothing where that is not known."""
-    images, place = knowledge("vllm/images.yml"), parse_version(release)
-    known = next((item for item in versions() if parse_version(item) == place), None)
-    if known is None or order(known) < order(images["from"]):
+    images = knowledge("vllm/images.yml")
+    if release not in versions() or order(release) < order(images["from"]):
         return {}
-    texts = {
-        name: images["commits"].get(text, text.removeprefix("v"))
-        for name, text in pins(known).items()
-    }
-    return {name: texts[name] for name in _STACK if parse_version(texts.get(name, ""))}
+    found = ((name, pins(release).get(name, "")) for name in _STACK)
+    texts = {name: images["commits"].get(text, text.removeprefix("v")) for name, text in found}
+    return {name: text for name, text in texts.items() if parse_version(text)}
 
 
 def _official(engine: EngineSpec) -> bool:

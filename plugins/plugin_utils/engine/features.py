@@ -16,6 +16,7 @@ from typing import Any
 
 from ..deployment import Deployment
 from ..documents import knowledge
+from ..gpus import gpu_facts
 from ..model.types import Architecture
 from .conditions import Fact
 from .flags import literals
@@ -28,7 +29,7 @@ DRAFT_FLAG = "--speculative-config"
 
 
 def features(
-    architecture: Architecture, deployment: Deployment, version: str, gfx: str | None
+    architecture: Architecture, deployment: Deployment, version: str, gpu: str | None
 ) -> dict[str, Fact]:
     """Return the facts; an empty text is none."""
     entry, where = upstream(deployment.model.name)
@@ -42,7 +43,8 @@ def features(
         else int(requested.kv_offload_gib),
         **_template(entry, requested.chat_template),
         **_encoder(architecture, deployment, version),
-        **_draft(architecture, deployment, version, gfx),
+        "kv_offload_offered": "cpu" in entry.get("offload", ()),
+        **_draft(architecture, deployment, version, gpu),
     }
     for kind, (feature, _flag, registry) in PARSERS.items():
         name, source = _parser(entry, where, architecture.model_type, kind)
@@ -128,7 +130,7 @@ def _encoder(architecture: Architecture, deployment: Deployment, version: str) -
 
 
 def _draft(
-    architecture: Architecture, deployment: Deployment, version: str, gfx: str | None
+    architecture: Architecture, deployment: Deployment, version: str, gpu: str | None
 ) -> dict[str, Fact]:
     """Return the configuration of speculative decoding, or why there is none."""
     facts = knowledge("vllm/features.yml")["speculation"]
@@ -141,7 +143,7 @@ def _draft(
         entries = [
             item
             for item in facts["measured"]
-            if architecture.model_type in item["model_types"] and item["gfx"] == gfx
+            if architecture.model_type in item["model_types"] and item["gfx"] == gpu_facts(gpu).gfx
         ]
         if own and entries and requests is not None and requests <= entries[0]["most"]:
             config, source = own, entries[0]["source"]
@@ -155,11 +157,16 @@ def _draft(
         found = _other_draft(entry, deployment.features.draft_model)
         config, source, missing = found, where, "" if found else "draft"
     text = json.dumps(config, separators=(",", ":"), sort_keys=True) if config else ""
+    verified = entry.get("gpus", {}).get(gpu or "") == "verified"
+    offers = _configs(entry) if verified and state == "auto" and not config else []
+    draft = next((str(other["model"]) for other in offers if "model" in other), "")
     return {
         "speculative_config": text,
         "speculative_method": config.get("method", "none"),
         "speculation_source": source,
         "speculation_missing": missing,
+        "speculation_offered": "mtp" if own in offers else "draft" if draft else "",
+        "speculation_draft": draft,
     }
 
 

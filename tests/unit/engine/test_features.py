@@ -157,6 +157,44 @@ def test_speculation_is_on_where_a_gain_is_published(architecture, gpu, requests
     assert flag(off, "--speculative-config") is None
 
 
+@pytest.mark.parametrize(
+    ("gpu", "name", "model_type", "changes", "rule"),
+    [
+        ("MI325X", "zai-org/GLM-4.5", "glm4_moe", {}, "VLLM-SPECULATION-OFFERED"),
+        ("MI325X", "zai-org/GLM-4.5", "glm4_moe", {"speculation": "none"}, None),
+        ("MI325X", "zai-org/GLM-4.5", "glm4_moe", {"speculation": "ngram"}, None),
+        ("MI250X", "zai-org/GLM-4.5", "glm4_moe", {}, None),  # not verified there
+        ("MI325X", "local/ours", "glm4_moe", {}, None),  # no recipe
+        ("MI325X", DEEPSEEK, "deepseek_v32", {}, None),  # a recipe without
+        ("MI325X", "openai/gpt-oss-120b", "gpt_oss", {}, "VLLM-SPECULATION-DRAFT-OFFERED"),
+    ],
+)
+def test_what_upstream_speculates_with_on_the_gpu_is_offered(gpu, name, model_type, changes, rule):
+    architecture = dataclasses.replace(GLM, model_type=model_type)
+    result = made(architecture=architecture, gpu=gpu, name=name, **changes)
+    assert {one for one in said(result) if one.endswith("-OFFERED") and "SPEC" in one} == (
+        {rule} if rule else set()
+    )
+    for finding in result.recipe.findings:
+        if "DRAFT-OFFERED" in finding.message:
+            assert "can draft by nvidia/gpt-oss-120b-Eagle3-v3;" in finding.message
+            assert finding.severity == "info"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "gib", "offered"),
+    [
+        ("MiniMaxAI/MiniMax-M2", NEW, 0, True),
+        ("MiniMaxAI/MiniMax-M2", NEW, 64, False),
+        ("MiniMaxAI/MiniMax-M2", "0.24.0", 0, False),  # long before the recipes that were read
+        (DEEPSEEK, NEW, 0, False),
+    ],
+)
+def test_offload_that_upstream_verifies_is_offered(name, version, gib, offered):
+    result = made(name=name, version=version, kv_offload_gib=gib)
+    assert ("VLLM-KV-OFFLOAD-OFFERED" in said(result)) is offered
+
+
 def test_speculation_as_the_operator_wants_it():
     own = json.loads(flag(made(DEEPSEEK, speculation="mtp"), "--speculative-config"))
     assert (own["method"], own["num_speculative_tokens"] > 0) == ("mtp", True)

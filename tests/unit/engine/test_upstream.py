@@ -82,6 +82,18 @@ def test_a_difference_that_nothing_explains_is_an_error():
         list(upstream_page.differences(theirs, upstream_page.Settings({}, {})))
 
 
+def test_what_upstream_verifies_of_kv_offload_is_a_row():
+    verified, none = upstream_page.verified()["MiniMaxAI/MiniMax-M2"], {"args": []}
+    (row,) = upstream_page.offload(verified, upstream_page.Settings({}, {}))
+    assert row[:3] == ("KV offload", "verified: host memory, files", "–")
+    assert row[3].endswith("`VLLM-KV-OFFLOAD` `features.kv_offload_gib`")
+    (row,) = upstream_page.offload(
+        verified, upstream_page.Settings({"kv_offloading_size": "9"}, {})
+    )
+    assert row[2] == "9"
+    assert not list(upstream_page.offload(none, upstream_page.Settings({}, {})))
+
+
 def test_explanations_name_rules_that_are():
     table = knowledge("vllm/upstream_differences.yml")
     named = {
