@@ -4,8 +4,10 @@
 
 """Known defects as data: each makes sense, holds where it says, and is avoided, told or refused."""
 
+import collections
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
@@ -32,6 +34,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import
 from support.each import each
 from support.engines import DEEPSEEK, KIMI, QWEN, QWEN_BF16, deployment
 
+ROOT = Path(__file__).parents[3]
 # Releases of vLLM whose flags are not known.
 RELEASES = {"0.10.1", "0.11.1", "0.11.2", "0.14.0"}
 THREAD = re.compile(r"[A-Za-z0-9-]+/[A-Za-z0-9._-]+#\d+")
@@ -51,6 +54,15 @@ def test_there_are_more_than_a_hundred_and_no_two_have_one_name():
     assert len(names) == len(set(names))
     assert advisory("VLLM-51964").fixed == "vLLM 0.28.0"
     assert advisory("VLLM-1") is None
+
+
+def test_the_limits_say_how_far_the_threads_were_read():
+    read = collections.Counter(item.read for item in advisories())
+    limits = (ROOT / "docs/explanation/limits.md").read_text(encoding="utf-8")
+    assert read["thread"] == 1
+    assert f"Of {len(advisories())} advisories one rests on a thread that was read" in limits
+    assert f"| {read['excerpts']} rest on excerpts" in limits
+    assert f"{read['row']} on a reviewer's row" in limits
 
 
 @each(advisories(), name=lambda item: item.id)
@@ -142,6 +154,12 @@ GLM = Architecture("glm_moe_dsa", **SPARSE, heads=64, quantization="fp8", max_co
 GLM_FLASH = Architecture("glm5_next", heads=64, quantization="fp8")
 V4 = Architecture("deepseek_v4", heads=64, max_context=1048576)
 KIMI_K3 = Architecture("kimi_k3", **MLA, heads=96, max_context=1048576)
+MXFP4 = Architecture(
+    *("kimi_k25", "moe", "mla"),
+    heads=64,
+    quantization="quark",
+    details={"quantization": {"method": "quark", "bits": 4, "group": 32}},
+)
 DEEPSEEK_R1 = Architecture("deepseek_v3", **MLA, heads=128, quantization="fp8")
 PROBLEMS = {
     "VLLM-51964": (known(KIMI), "0.27.1", "MI308X", 8, {"kv_cache_dtype": "fp8"}),
@@ -174,6 +192,20 @@ PROBLEMS = {
     "INFERENCEX-2522": (V4, "0.28.0", "MI355X", 8, {"gpu_memory_utilization": 0.95}),
     "VLLM-39010": (known(QWEN), "0.19.0", "MI325X", 4, {"ep": True}),
     "INFERENCEX-1360": (MINIMAX, "0.21.0", "MI325X", 4, {"ep": True}),
+    "VLLM-52109": (V4, "0.30.0", "MI325X", 8, {"kv_cache_dtype": "fp8"}),
+    "VLLM-50455": (V4, "0.29.0", "MI355X", 8, {"kv_cache_dtype": "fp8"}),
+    "VLLM-52150": (GLM, "0.27.0", "MI325X", 8, {}),
+    "AITER-2720": (
+        *(known(KIMI), "0.19.0", "MI355X", 4),
+        {
+            "args": {"speculative-config": {"method": "eagle3", "num_speculative_tokens": 5}},
+            "aiter": "0.1.10.post2",
+        },
+    ),
+    "AITER-3632": (
+        *(MXFP4, "0.22.1", "MI355X", 4),
+        {"image": "vllm/vllm-openai-rocm:v0.22.1"},
+    ),
     # engine.md part 3
     "AITER-915": (known(QWEN_BF16), "0.14.1", "MI300X", 8, {}),
     "AITER-4633": (V4, "0.24.0", "MI300X", 8, {}),
@@ -218,6 +250,27 @@ def test_what_people_met_is_told_before_it_happens(name, case):
 
 
 @pytest.mark.parametrize(
+    ("name", "release"),
+    [("VLLM-52109", "0.31.0"), ("VLLM-50455", "0.31.0"), ("VLLM-31625", "0.17.0")],
+)
+def test_what_a_release_mends_is_not_said_of_it(name, release):
+    item = advisory(name)
+    assert item.versions.last is not None
+    assert not item.versions.covers(release)
+    assert item.fixed.startswith(f"vLLM {release} ")
+
+
+def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
+    """ROCm/vllm#397: Llama-2-70B in FP8 on one MI300X."""
+    model = Architecture("llama", "dense", "gqa", heads=64, kv_heads=8, quantization="quark")
+    limits = {"max_num_batched_tokens": 65536, "kv_cache_dtype": "fp8"}
+    for share, advised in ((0.99, True), (0.9, False)):
+        more = {**limits, "gpu_memory_utilization": share}
+        assert ("VLLM-17939" in told(assessed(model, "0.33.0", "MI300X", 1, more))) is advised
+    assert "ROCm/vllm#397" in advisory("VLLM-17939").source
+
+
+@pytest.mark.parametrize(
     ("name", "element"),
     [
         ("VLLM-51964", ("VLLM_ROCM_USE_AITER_MLA", "0")),
@@ -259,8 +312,11 @@ def test_proven_wrong_answers_are_refused_unless_the_deployment_names_the_adviso
     forced = assessed(model, version, gpu, size, {**more, "force": ("VLLM-40018",)})
     assert "VLLM-40018" not in [item.rule for item in forced.refused]
     assert "ENGINE-FORCED" in [item.code for item in forced.recipe.findings]
-    short = assessed(model, version, gpu, size, {**more, "max_model_len": 16384})
-    assert "VLLM-40018" not in told(short)
+    # On gfx942 prompts of any length are answered wrongly, on gfx950 long ones.
+    short = {**more, "max_model_len": 16384}
+    assert "VLLM-40018" in told(assessed(model, version, gpu, size, short))
+    assert "VLLM-40018" in told(assessed(model, version, "MI355X", size, more))
+    assert "VLLM-40018" not in told(assessed(model, version, "MI355X", size, short))
 
 
 def test_wrong_answers_that_one_party_reports_are_a_warning():
