@@ -13,7 +13,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 
 from ..plugin_utils.acceptance.accept import accept, burn_in, due, to_measure
 from ..plugin_utils.acceptance.types import TESTS, Acceptance, Measured, Settings
-from ..plugin_utils.adapters import Deciding, module_result
+from ..plugin_utils.adapters import Deciding, host_of, module_result
 from ..plugin_utils.documents import dumps, from_document, to_document
 from ..plugin_utils.evidence.types import Evidence, bounded, requested
 from ..plugin_utils.files import utc_now, write_text
@@ -81,7 +81,7 @@ class ActionModule(Deciding):
         begun = utc_now()
         bundle = self._module("evidence_info", requested(sorted(scopes)), task_vars)
         # By this clock: a host's may be wrong, and reports compare times of many hosts.
-        bounded(bundle.get("evidence"), task_vars["inventory_hostname"])
+        bounded(bundle.get("evidence"), host_of(self, task_vars))
         return {**bundle["evidence"], "collected_at": begun}
 
     def _decided(self, concerns, bundle, task_vars):

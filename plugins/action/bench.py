@@ -12,7 +12,7 @@ from pathlib import Path
 from ansible.utils.display import Display
 
 from ..module_utils.load.run import BenchError, unpacked
-from ..plugin_utils.adapters import Deciding
+from ..plugin_utils.adapters import Deciding, host_of, module_result
 from ..plugin_utils.bench.run.conduct import begin, conduct, served_of
 from ..plugin_utils.bench.run.drive import lines, words
 from ..plugin_utils.bench.run.session import NextEngineRun
@@ -54,21 +54,16 @@ class ActionModule(Deciding):
         if (web / "authority.pem").exists():
             request = {**request, "authority": authority_of(str(web))}
         arguments = {"request": request, "key_file": key_file}
-        result = self._execute_module(
-            module_name="apiary.instinct.bench_level",
-            module_args={name: value for name, value in arguments.items() if value},
-            task_vars=task_vars,
-        )
+        arguments = {name: value for name, value in arguments.items() if value}
+        result = module_result(self, "bench_level", arguments, task_vars, partial="failed")
+        host = host_of(self, task_vars)
         if result.get("failed") or "packed" not in result:
-            raise error(
-                "BENCH-HOST",
-                task_vars["inventory_hostname"],
-                f"cannot run a level: {result.get('msg') or result}",
-            )
+            why = f"cannot run a level: {result.get('msg') or result}"
+            raise error("BENCH-HOST", host, why)
         try:
             return unpacked(result["packed"])
         except BenchError as failure:
-            raise error("BENCH-HOST", task_vars["inventory_hostname"], str(failure)) from failure
+            raise error("BENCH-HOST", host, str(failure)) from failure
 
     def _show(self, progress):
         """Show a line as each level begins and ends."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 
 from ..plugin_utils.adapters import Deciding as DecidingAction
-from ..plugin_utils.adapters import module_result, warn
+from ..plugin_utils.adapters import host_of, module_result, warn
 from ..plugin_utils.documents import dumps, from_document
 from ..plugin_utils.evidence.types import Evidence, bounded, requested
 from ..plugin_utils.files import read_text, utc_now, write_text
@@ -185,7 +185,7 @@ class ActionModule(DecidingAction):
         told = module_result(self, "evidence_info", requested(scopes), variables)
         # By this clock: a host's may be wrong, and the last run's surveys are told by their time.
         document = {**(told.get("evidence") or {}), "host": host, "collected_at": begun}
-        text = bounded(document, host)
+        text = bounded(document, host_of(self, variables))
         kept = dest is not None and not self._task.check_mode
         place = Path(dest) if kept else run_directory(host)
         path = (place / "evidence.json").absolute()

@@ -18,7 +18,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..plugin_utils.adapters import completed
+from ..plugin_utils.adapters import completed, refused, too_old
 
 DISPLAY = Display()
 # The job's own limit: no download takes a week.
@@ -38,7 +38,10 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         """Return the module's result, its findings explained."""
         super().run(tmp, task_vars)
-        return completed(self._published(task_vars), self._task.action)
+        result = self._published(task_vars)
+        if old := too_old(self, result, task_vars):
+            raise refused(old)
+        return completed(result, self._task.action)
 
     def _published(self, task_vars):
         if self._task.check_mode or self._task.args.get("action") == "prune":

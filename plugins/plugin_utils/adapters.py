@@ -80,7 +80,7 @@ class Deciding(ActionBase):  # type: ignore[misc]  # ansible-core has no types
         except ApiaryError as refusal:
             raise refused(refusal) from None
         except RecursionError:
-            subject = f"{(task_vars or {}).get('inventory_hostname')}: what it returned"
+            subject = f"{host_of(self, task_vars)}: what it returned"
             deep = Finding("FILE-SYNTAX", subject, "nests deeper than anything that is real")
             raise refused(ApiaryError(deep)) from None
         return {"changed": False, **result}
@@ -120,7 +120,7 @@ class Completing(NormalAction):  # type: ignore[misc]  # ansible-core has no typ
             raise refused(old)
         if "evidence" in result:
             try:
-                bounded(result["evidence"], task_vars["inventory_hostname"])
+                bounded(result["evidence"], host_of(self, task_vars))
             except ApiaryError as refusal:
                 raise refused(refusal) from None
         return completed(own_words(result), self._task.action)
@@ -184,7 +184,7 @@ def gathered(action: Any, scopes: Iterable[str], task_vars: Any, **more: Any) ->
     host = task_vars["inventory_hostname"]
     arguments = {**requested(list(scopes)), **more}
     result = module_result(action, "evidence_info", arguments, task_vars)
-    bounded(result.get("evidence"), host)
+    bounded(result.get("evidence"), host_of(action, task_vars))
     return from_document(Evidence, {**result["evidence"], "host": host}, f"{host}: evidence")
 
 
@@ -213,12 +213,17 @@ def module_result(
         action._task.check_mode = checking
     if result.get("unreachable"):
         raise AnsibleConnectionFailure(result.get("msg", ""))
+    if old := too_old(action, result, task_vars):
+        raise old
     if result.get("failed") and partial not in result:
-        if old := too_old(action, result, task_vars):
-            raise old
         result = completed(result, name)
         raise AnsibleActionFail(_why(result, name), result=result)
     return result
+
+
+def host_of(action: Any, task_vars: Any) -> str:
+    """Return the host on which a task's modules run."""
+    return str(action._task.delegate_to or (task_vars or {}).get("inventory_hostname"))
 
 
 def too_old(action: Any, result: Mapping[str, Any], task_vars: Any) -> ApiaryError | None:
@@ -234,7 +239,7 @@ def too_old(action: Any, result: Mapping[str, Any], task_vars: Any) -> ApiaryErr
     version = next((line for line in reversed(printed) if re.fullmatch(r"\d\.\d{1,2}", line)), "")
     if not version or [*map(int, version.split("."))] >= [*map(int, least.split("."))]:
         return None
-    host = action._task.delegate_to or task_vars["inventory_hostname"]
+    host = host_of(action, task_vars)
     message = f"found Python {version} at {python}, expected {least} or newer"
     return error("DOCTOR-HOST-PYTHON", host, message, ansible=f"ansible {host}")
 

@@ -21,7 +21,17 @@ TASKS = {
     "survey": {"concerns": ["host_tuning"], "dest": "made"},
     "evidence_info": {"scopes": ["tuning"]},
     "converge": {"resources": []},
+    "bench": {
+        **{"name": "b", "dest": "made", "urls": ["http://127.0.0.1:1"], "workload": "8/8"},
+        **{"slo": "ttft:p90:2s"},
+    },
+    "weights_publish": {"store": "/nowhere", "repository": "o/n", "revision": "a" * 40},
 }
+# What a module prints that read far more than any host has.
+LARGE = (
+    """printf '{"changed": false, "evidence": {"files": {"/sys/x": "';"""
+    """ head -c 9000000 /dev/zero | tr '\\0' x; printf '"}}}'"""
+)
 
 
 @pytest.fixture
@@ -77,6 +87,14 @@ def test_the_host_of_an_older_python_is_the_one_a_task_is_delegated_to(play, pyt
     printed = play({"hosts": "old-1", "tasks": [task]}, others)
     assert f"DOCTOR-HOST-PYTHON: router-1: found Python 3.8 at {path}" in printed
     assert "ansible router-1 -m" in printed
+
+
+@pytest.mark.parametrize("name", ["survey", "evidence_info"])
+def test_too_much_evidence_is_of_the_host_that_was_probed(play, python, name):
+    others = {"router-1": {"ansible_python_interpreter": python("3.11", LARGE)}}
+    task = {f"apiary.instinct.{name}": TASKS[name], "delegate_to": "router-1"}
+    printed = play({"hosts": "old-1", "tasks": [task]}, others)
+    assert "PROBE-SIZE: router-1: its evidence has 9000" in printed
 
 
 def test_an_older_python_is_found_below_what_a_terminal_shows(play, python):

@@ -55,7 +55,7 @@ def follow(monkeypatch):
             return answer
 
         action = weights_publish.ActionModule.__new__(weights_publish.ActionModule)
-        action._task = task
+        action._task, action._used_interpreter = task, None
         action._connection = SimpleNamespace(reset=lambda: setattr(seen, "resets", seen.resets + 1))
         action._execute_module = execute
         action.get_shell_option = lambda _name, default: default
