@@ -35,14 +35,14 @@ def _source(entry: str) -> str:
 
 
 def unknown_system(release: OsRelease, host: str) -> Finding:
-    """Refuse a system that AMD publishes nothing for."""
+    """Refuse a system whose repositories are not known here."""
     systems = knowledge("host/rocm/systems.yml")["systems"].values()
     known = "; ".join(f"{one['name']} {', '.join(one['versions'])}" for one in systems)
     return Finding(
         "ROCM-OS-UNSUPPORTED",
         host,
-        f"found {release.name or release.id} {release.version}, expected one that AMD publishes "
-        f"packages for: {known}",
+        f"found {release.name or release.id} {release.version}, expected one whose "
+        f"repositories are known here: {known}",
         source=support()["sources"]["rocm_10_0"],
     )
 

@@ -137,7 +137,7 @@ def is_legacy(name: str, version: str) -> bool:
 
 
 def system_of(release: OsRelease) -> System | None:
-    """Return the system, or None where AMD publishes nothing for it."""
+    """Return the system, or None where its repositories are not known here."""
     known = knowledge("host/rocm/systems.yml")
     facts = known["systems"].get(release.id)
     if facts is None:

@@ -155,12 +155,16 @@ def test_what_is_right_is_not_spoken_of(machine, settings):
     assert machine.plan(**settings).findings == ()
 
 
-@pytest.mark.parametrize("system", ["fedora 43", "ubuntu 20.04", "rhel 8.10", "sles 15.7"])
+@pytest.mark.parametrize(
+    "system", ["fedora 43", "ubuntu 20.04", "rhel 8.10", "sles 15.7", "azurelinux 3.0"]
+)
 def test_a_system_without_repositories_is_refused_before_anything_else(system, monkeypatch):
     name, version = system.split()
     monkeypatch.setitem(SYSTEMS, system, (name, version, "6.8.0"))
     plan = Machine(system).plan(allow_unsupported=True)
     assert [(one.code, one.severity) for one in plan.findings] == [("ROCM-OS-UNSUPPORTED", "error")]
+    # AMD does have packages for some of them.
+    assert f"{version}, expected one whose repositories are known here" in plan.findings[0].message
     assert (plan.files, plan.packages, plan.checks) == ((), (), ())
 
 
