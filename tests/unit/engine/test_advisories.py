@@ -206,6 +206,12 @@ PROBLEMS = {
         *(MXFP4, "0.22.1", "MI355X", 4),
         {"image": "vllm/vllm-openai-rocm:v0.22.1"},
     ),
+    "VLLM-57132": (V4, "0.30.0", "MI355X", 8, {"kv_cache_dtype": "fp8"}),
+    "VLLM-43781": (GLM, "0.22.1", "MI355X", 8, {}),
+    "LMCACHE-4247": (
+        *(Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI325X", 1),
+        {"args": {"kv-transfer-config": {"kv_connector": "LMCacheMPConnector"}}},
+    ),
     # engine.md part 3
     "AITER-915": (known(QWEN_BF16), "0.14.1", "MI300X", 8, {}),
     "AITER-4633": (V4, "0.24.0", "MI300X", 8, {}),
@@ -251,13 +257,26 @@ def test_what_people_met_is_told_before_it_happens(name, case):
 
 @pytest.mark.parametrize(
     ("name", "release"),
-    [("VLLM-52109", "0.31.0"), ("VLLM-50455", "0.31.0"), ("VLLM-31625", "0.17.0")],
+    [
+        ("VLLM-52109", "0.31.0"),
+        ("VLLM-50455", "0.31.0"),
+        ("VLLM-31625", "0.17.0"),
+        ("VLLM-43781", "0.23.0"),
+    ],
 )
 def test_what_a_release_mends_is_not_said_of_it(name, release):
     item = advisory(name)
     assert item.versions.last is not None
     assert not item.versions.covers(release)
     assert item.fixed.startswith(f"vLLM {release} ")
+
+
+@pytest.mark.parametrize(
+    ("release", "told_of"), [("0.29.0", False), ("0.31.0", True), ("0.32.0", False)]
+)
+def test_the_first_model_runner_is_named_where_it_is_the_default(release, told_of):
+    glm = dataclasses.replace(GLM, quantization="quark")
+    assert ("VLLM-54924" in told(assessed(glm, release, "MI355X", 4, {}))) is told_of
 
 
 def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
@@ -286,6 +305,24 @@ def test_what_an_element_avoids_is_avoided_and_no_longer_said(name, element):
     assert reason.reason.startswith(f"avoids {name}: ")
     assert reason.source == advisory(name).source
     assert all(name not in finding.message for finding in assessment.recipe.findings)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "rule"),
+    [
+        ("0.26.0", "MI355X", "VLLM-AITER-MLA-OFF"),  # the constructor's own assertion, on any GPU
+        ("0.26.0", "MI325X", "VLLM-AITER-MLA-OFF"),
+        ("0.27.1", "MI355X", None),
+        ("0.27.1", "MI325X", "VLLM-51964"),  # its decoding kernel is gfx950's
+        ("0.28.0", "MI325X", None),
+    ],
+)
+def test_twelve_heads_a_gpu_take_aiters_latent_attention_where_it_has_them(version, gpu, rule):
+    model = Architecture("deepseek_v3", **MLA, heads=96)
+    made = assessed(model, version, gpu, 8, {}).recipe
+    assert made.env.get("VLLM_ROCM_USE_AITER_MLA") == ("0" if rule else None)
+    by = [item.rule for item in made.reasons if item.element == "VLLM_ROCM_USE_AITER_MLA"]
+    assert by == ([rule] if rule else [])
 
 
 def test_a_backend_that_answers_wrongly_is_replaced():
