@@ -41,15 +41,19 @@ PINS = {
 # Documents with patterns that are put to an engine's log, and where they stand in them.
 LOG_PATTERNS = {
     "serving/life.yml": ("phases", "idle_lines"),
-    "serving/engine_errors.yml": None,
+    "serving/causes.yml": ("causes",),
 }
 _METRIC = re.compile(r"""["'](vllm:[a-z0-9_:]+)["']""")
-_SHORTEST_MARK = 8  # of a pattern's longest literal; a shorter one is in any source
+_ONE_TEXT = re.compile(
+    r"""["'][ \t]*\n[ \t]*[fr]?["']"""
+)  # a literal that goes on in the next line
+_SHORTEST_MARK = 12  # of a pattern's longest literal; a shorter one is in any source
 
 
 def sections(sources: Path) -> dict[str, Any]:
     """Return all of it, in the shapes that tools/vllm_matrix.py keeps."""
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in _modules(sources)]
+    lines = [_ONE_TEXT.sub("", text) for text in texts]
     return {
         "literals": {
             **{name: _parsers(sources, places) for name, places in PARSERS.items()},
@@ -59,7 +63,7 @@ def sections(sources: Path) -> dict[str, Any]:
         "metrics": sorted({name for text in texts for name in _METRIC.findall(text)}),
         "jobs": jobs(sources),
         "pins": pins(sources),
-        "log": [pattern for pattern, mark in log_marks() if any(mark in text for text in texts)],
+        "log": [pattern for pattern, mark in log_marks() if any(mark in text for text in lines)],
     }
 
 
@@ -167,11 +171,9 @@ def log_marks() -> list[tuple[str, str]]:
     """Return each pattern that we read engines' logs by, with the longest literal in it."""
     found: set[str] = set()
     for name, keys in LOG_PATTERNS.items():
-        path = KNOWLEDGE / name
-        if path.is_file():
-            document = yaml.safe_load(path.read_text(encoding="utf-8"))
-            for part in [document[key] for key in keys] if keys else [document]:
-                found |= set(_patterns(part))
+        document = yaml.safe_load((KNOWLEDGE / name).read_text(encoding="utf-8"))
+        for key in keys:
+            found |= set(_patterns(document[key]))
     marks = ((pattern, _longest_literal(pattern)) for pattern in sorted(found))
     return [(pattern, mark) for pattern, mark in marks if len(mark) >= _SHORTEST_MARK]
 

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import KNOWLEDGE
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
+    KNOWLEDGE,
+    knowledge,
+)
 
 TOOLS = Path(__file__).parents[3] / "tools"
 # A release of a few lines, and what it asks of torch and transformers.
@@ -80,6 +83,7 @@ RELEASE = {
     ),
     "vllm/v1/metrics.py": "NAME = 'vllm:num_requests_running'\n",
     "vllm/loader.py": "log('Starting to load model %s...')\n",
+    "vllm/cache.py": "raise E(f'{a} No available memory '\n  f'for the cache blocks {b}')\n",
     "docker/Dockerfile.rocm_base": (
         "ARG BASE_IMAGE=rocm/dev-ubuntu-22.04:7.2.3-complete\n"
         'ARG AITER_BRANCH="v0.1.16" # as of today\nARG AITER_REPO="x"\nARG MORI_BRANCH\n'
@@ -170,13 +174,42 @@ def test_keys_names_and_classes_are_read(snapshot):
 
 def test_the_tree_is_read_without_importing_it(snapshot):
     assert snapshot["metrics"] == ["vllm:num_requests_running"]
-    assert snapshot["log"] == ["Starting to load model"]
+    assert snapshot["log"] == [
+        "Starting to load model",
+        "^No available memory for the cache blocks",
+    ]
     assert snapshot["jobs"] == {"MI300": ["V1 Spec Decode"], "MI355": ["Samplers"]}
     assert snapshot["pins"] == {
         "aiter": "v0.1.16",
         "base": "rocm/dev-ubuntu-22.04:7.2.3-complete",
         "rocm": "7.2.3",
     }
+
+
+def test_each_document_of_log_patterns_is_there_and_has_some(tool, monkeypatch):
+    sources = tool.vllm_sources
+    for name, keys in sources.LOG_PATTERNS.items():
+        monkeypatch.setattr(sources, "LOG_PATTERNS", {name: keys})
+        assert len(sources.log_marks()) > 5, name
+    monkeypatch.setattr(sources, "LOG_PATTERNS", {"serving/gone.yml": ("causes",)})
+    with pytest.raises(FileNotFoundError):
+        sources.log_marks()
+
+
+def test_the_newest_release_has_lines_of_phases_and_of_causes():
+    document = knowledge("vllm/log_patterns.yml")
+    held = {
+        name for name, history in document["log_patterns"].items() if not history[-1].get("absent")
+    }
+    assert {"GPU KV cache size", "^No available memory for the cache blocks"} <= held
+
+
+def test_the_releases_page_says_why_some_have_dashes(tool):
+    import releases_page
+
+    text = releases_page.unread({"pins": {"1.0": {"aiter": {}}, "1.1": {}, "1.2": {}}})
+    assert "no source distribution of 1.1 and 1.2:" in text
+    assert "before 1.0 only" in text
 
 
 def test_a_hash_is_pinned_once_in_the_order_of_releases(tool, tmp_path, monkeypatch):
