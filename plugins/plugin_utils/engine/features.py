@@ -140,11 +140,8 @@ def _draft(
     source = missing = ""
     own = _own_draft(architecture, entry, version)
     if state == "auto":
-        entries = [
-            item
-            for item in facts["measured"]
-            if architecture.model_type in item["model_types"] and item["gfx"] == gpu_facts(gpu).gfx
-        ]
+        kind, gfx = architecture.model_type, gpu_facts(gpu).gfx
+        entries = [x for x in facts["measured"] if x["gfx"] == gfx and kind in x["model_types"]]
         if own and entries and requests is not None and requests <= entries[0]["most"]:
             config, source = own, entries[0]["source"]
     elif state == "mtp":
