@@ -136,7 +136,8 @@ def _formula_sizes(keys: Reader, result: Architecture) -> dict[str, Any]:
     if sizes is None or extras is None or keys.wrong_keys - _BESIDE_WEIGHTS:
         return {}  # a shape cannot be read, so no module's parameters are sure
     sharding = keys.family.get("tower_sharding")
-    return {**sizes, "vision_sharding": sharding, **extras}
+    names = towers.quantized(keys, result.quantization) or None
+    return {**sizes, "vision_sharding": sharding, "vision_names": names, **extras}
 
 
 def _unknown_parts(result: Architecture) -> str:
@@ -213,8 +214,8 @@ def _quantized(keys: Reader, layers: int | None) -> dict[str, Any] | None:
     if given is None and keys.has(key):
         return dict(quantization.UNKNOWN)
     quantized = quantization.read(given, layers)
-    own = keys.family.get("expert_format", {})
-    method = own["formats"].get(keys.words(own["key"])) if own else None
+    own = keys.family.get("expert_format", ())
+    method = next(filter(None, (one["formats"].get(keys.words(one["key"])) for one in own)), None)
     if quantized is not None and method:
         quantized = quantization.with_experts(quantized, method, keys.family["module"])
     if quantized is not None and not quantization.is_understood(quantized):

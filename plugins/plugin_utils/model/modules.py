@@ -72,8 +72,8 @@ def _all(architecture: Architecture) -> Iterator[Module]:
     for entry in details["formula_modules"]:
         yield Module(**{**entry, "names": tuple(entry["names"])})
     sharding: Sharding = details.get("vision_sharding") or "tensor"
-    own = details.get("vision_whole")
-    yield Module("vision", sharding, details["vision_parameters"], parts=own, active=False)
+    own, names = details.get("vision_whole"), tuple(details.get("vision_names") or ())
+    yield Module("vision", sharding, details["vision_parameters"], 1, names, own, active=False)
 
 
 def _stated(

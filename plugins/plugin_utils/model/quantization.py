@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..documents import knowledge
@@ -39,7 +39,8 @@ def read(config: Mapping[str, Any] | None, layers: int | None) -> Scheme | None:
     if not isinstance(config, Mapping) or not config:
         return None
     producer = _mapping(config.get("producer"))
-    method = "modelopt" if producer.get("name") == "modelopt" else config.get("quant_method")
+    made = "modelopt" if producer.get("name") == "modelopt" else None
+    method = config.get("quant_method") or made
     if not isinstance(method, str):
         return dict(UNKNOWN)
     method = method.lower().replace("compressed_tensors", "compressed-tensors")
@@ -49,7 +50,7 @@ def read(config: Mapping[str, Any] | None, layers: int | None) -> Scheme | None:
         "bits": facts.get("bits"),
         "block": _block(config.get("weight_block_size")),
         "group": facts.get("group"),
-        "ignore": condense(_ignored(config), layers),
+        "ignore": condense(_ignored(config, facts.get("ignore_keys", _IGNORE)), layers),
     }
     return (
         result
@@ -64,7 +65,11 @@ def with_experts(quantization: Scheme, method: str, module: str) -> Scheme:
     experts = {"targets": [f"{module}.experts"], "bits": own["bits"], "group": own["group"]}
     others = {key: quantization[key] for key in ("bits", "block", "group")}
     scales = {"scale_bytes": own["group_scale_bytes"]}
-    return quantization | {"schemes": [experts | scales, {"targets": ["Linear"], **others}]}
+    mixed = {"algorithm": own["algorithm"]} if "algorithm" in own else {}
+    return quantization | {
+        "schemes": [experts | scales, {"targets": ["Linear"], **others}],
+        **mixed,
+    }
 
 
 def online(method: str) -> Scheme | None:
@@ -93,10 +98,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _ignored(config: Mapping[str, Any]) -> list[str]:
+def _ignored(config: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     """Return every pattern of modules that stay as they are."""
     sources = (config, _mapping(config.get("quantization")))
-    lists = [source[key] for source in sources for key in _IGNORE if key in source]
+    lists = [source[key] for source in sources for key in keys if key in source]
     named = [str(item) for items in lists if isinstance(items, list) for item in items]
     # GPTQModel: `-:` and an expression skips.
     dynamic = map(str, _mapping(config.get("dynamic")))

@@ -82,6 +82,13 @@ def _parameters(
     return Counter(vision_parameters=sum(sizes.values()), vision_whole=whole)
 
 
+def quantized(keys: Reader, method: str | None) -> list[str]:
+    """Return the paths of what vLLM quantizes of the towers by a method, if no list names them."""
+    facts, known = knowledge("models/towers.yml")["towers"], keys.family.get("towers", {})
+    towers = [facts[tower] for tower in known.values() if isinstance(tower, str)]
+    return [path for tower in towers for path in tower.get("quantized", {}).get(method, ())]
+
+
 def extra_modules(keys: Reader, architecture: Architecture) -> dict[str, Any] | None:
     """Return `formula_modules`, and `state` where layers recur; None when a number is missing."""
     counts = (architecture.details or {}).get("attention_layers")

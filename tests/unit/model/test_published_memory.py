@@ -22,10 +22,14 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights impo
 )
 
 from engine.models import published
+from engine.odd import FP8_BLOCKS
 
 CONFIGS = published() | {
     entry["name"]: entry["config"]
-    for entry in [knowledge("models/Qwen--Qwen3-235B-A22B-Instruct-2507-FP8.yml")]
+    for entry in [
+        knowledge("models/Qwen--Qwen3-235B-A22B-Instruct-2507-FP8.yml"),
+        knowledge("models/Qwen--Qwen3-VL-235B-A22B-Instruct.yml"),
+    ]
 }
 AITER = {"VLLM_ROCM_USE_AITER": "1"}
 
@@ -40,6 +44,9 @@ def read(name, **changes):
     ("name", "held"),
     [
         ("deepseek-ai/DeepSeek-V4-Flash", 20_644_891_260),
+        # Experts in NVFP4, and all else in FP8, whatever `ignore` names.
+        ("nvidia/DeepSeek-V4-Flash-NVFP4", 21_727_285_884),
+        ("nvidia/DeepSeek-V4-Pro-NVFP4", 115_492_786_916),
         ("google/gemma-4-26B-A4B", 7_499_250_272),
         ("Qwen/Qwen3-30B-A3B", 10_096_504_832),
     ],
@@ -70,6 +77,18 @@ def test_what_a_gpu_holds_is_that_of_vllms_tensors(name, gpu, flags, held, token
     loaded = as_loaded(read(name), "0.33.0", gpu, AITER, *flags)
     assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.002)
     assert kv_bytes_per_token(loaded, Layout(8), "auto") == token
+
+
+@pytest.mark.parametrize("left_out", [["visual"], ["model.visual.merger.linear_fc1"]])
+def test_a_tower_is_in_fp8_unless_the_checkpoint_leaves_it_out(left_out):
+    def held(fp8):
+        model = read("Qwen/Qwen3-VL-235B-A22B-Instruct", quantization_config=fp8)
+        return weights_bytes(as_loaded(model, "0.33.0", "MI325X", AITER, "data"), Layout(4))
+
+    assert held(FP8_BLOCKS) == pytest.approx(59_718_629_808, rel=0.002)
+    whole = 576_388_336  # parameters of the tower, which each GPU has
+    more = held(FP8_BLOCKS | {"modules_to_not_convert": left_out}) - held(FP8_BLOCKS)
+    assert more == pytest.approx(whole, rel=0.01)
 
 
 def test_only_a_named_kernel_has_fp8_experts_padded():
