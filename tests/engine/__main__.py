@@ -10,18 +10,21 @@ Ends with 0 when they agree, 1 when they do not, 3 when what it takes cannot be 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import versions
 
-from engine import bench, cases, upstream, verdict
+from engine import bench, cases, choice, upstream, verdict
+from engine.cases import Case
 from engine.environment import ROOT, Environment, UnavailableError, environment
 from engine.models import Model, models
 from engine.sources import newest, pins, sources
@@ -60,7 +63,7 @@ def main() -> int:
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="python -m engine", description=(__doc__ or "").strip())
     result.add_argument(
-        "versions", nargs="*", help="releases; the usual four, or `all` pinned ones"
+        "versions", nargs="*", help="releases; the usual four, or `all`: pinned ones"
     )
     result.add_argument("--gpu", default="MI325X", choices=sorted(bench.COMPUTE_UNITS))
     result.add_argument("--small", action="store_true", help="only known models, few of each kind")
@@ -86,12 +89,15 @@ def judge(arguments: argparse.Namespace) -> int:
     places = {version: sources(version, HOME, env) for version in releases}
     known = models(HOME, real=not arguments.small, more=arguments.configs)
     say(f"{len(releases)} releases judge on 8 × {arguments.gpu}: {', '.join(releases)}")
+    put = docket(releases, known, arguments)
     with ThreadPoolExecutor(arguments.jobs) as pool:
+        # The newest has most commands, so it comes first.
         results = list(
             pool.map(
-                lambda version: hear(version, places[version], env, known, arguments), releases
+                lambda version: hear(version, places[version], env, known, put(version), arguments),
+                reversed(releases),
             )
-        )
+        )[::-1]
     print(verdict.table([one.row for one in results]))
     for one in results:
         print(f"{one.row[0]} on {arguments.gpu}: {verdict.summary(one.records)}")
@@ -140,31 +146,69 @@ def chosen(asked: list[str], env: Environment, count: int = 0) -> list[str]:
     return [*ALWAYS, *([last] if last not in ALWAYS else [])]
 
 
+def docket(
+    releases: Sequence[str], known: dict[str, Model], arguments: argparse.Namespace
+) -> Callable[[str], list[Case]]:
+    """Return what gives the cases of a release.
+
+    Of `all` the newest gets everything, and each other one as few as show what they all show.
+    """
+    lock, newest_of_all = threading.Lock(), list(pins())[-1]
+    seed = newest_of_all if arguments.versions == ["all"] else None
+
+    @functools.cache
+    def every(version: str) -> list[Case]:
+        return questions(version, known, arguments, seed)
+
+    def put(version: str) -> list[Case]:
+        with lock:  # neighbours need each other's
+            found = every(version)
+            if seed not in (None, version):
+                place = releases.index(version)
+                beside = [releases[place - 1 : place], releases[place + 1 : place + 2]]
+                before, after = ([case for one in near for case in every(one)] for near in beside)
+                found = choice.telling(found, before, after)
+        golden = cases.golden(version, fitting(known, version)) if arguments.gpu == "MI325X" else ()
+        return [case for case in cases.distinct([*golden, *found]) if arguments.only in case.id]
+
+    return put
+
+
+def fitting(known: dict[str, Model], version: str) -> dict[str, Model]:
+    return {name: model for name, model in known.items() if model.fits(version)}
+
+
+def questions(
+    version: str, known: dict[str, Model], arguments: argparse.Namespace, seed: str | None = None
+) -> list[Case]:
+    """Return all cases of a release but the golden ones; releases of one seed have the same."""
+    gpu, small = arguments.gpu, arguments.small
+    fit, drawn = fitting(known, version), fitting(known, seed or version)
+    layouts = cases.SMALL_LAYOUTS if small else cases.LAYOUTS
+    mistaken = MISTAKEN[:2] if small else MISTAKEN
+    whole = [fit[name] for name in mistaken] if small else fit.values()
+    return cases.distinct(
+        [
+            *cases.generated(version, drawn.values(), gpu, arguments.draws, layouts, seed),
+            *cases.mistaken(version, fit, mistaken, gpu, small),
+            *upstream.commands(version, gpu, upstream.models(HOME), small),
+            *cases.measured(version, whole, gpu),
+        ]
+    )
+
+
 def hear(
     version: str,
     place: Path,
     env: Environment,
     known: dict[str, Model],
+    put: list[Case],
     arguments: argparse.Namespace,
 ) -> Hearing:
     """Put the cases to one release."""
     begun = time.monotonic()
     gpu = arguments.gpu
-    fit = {name: model for name, model in known.items() if model.fits(version)}
-    layouts = cases.SMALL_LAYOUTS if arguments.small else cases.LAYOUTS
-    mistaken = MISTAKEN[:2] if arguments.small else MISTAKEN
-    whole = [fit[name] for name in mistaken] if arguments.small else fit.values()
-    put = cases.distinct(
-        [
-            *(cases.golden(version, fit) if gpu == "MI325X" else ()),
-            *cases.generated(version, fit.values(), gpu, arguments.draws, layouts),
-            *cases.mistaken(version, fit, mistaken, gpu, arguments.small),
-            *upstream.commands(version, gpu, upstream.models(HOME), arguments.small),
-            *cases.measured(version, whole, gpu),
-        ]
-    )
-    put = [case for case in put if arguments.only in case.id]
-    canaries = cases.canaries(fit[CANARY], gpu, put[0].env if put else {})
+    canaries = cases.canaries(known[CANARY], gpu, put[0].env if put else {})
     log = HOME / f"{version}-{gpu}.log"
     said = bench.opinions(place, env, [*canaries, *put], gpu, log, arguments.kept)
     if arguments.kept:
@@ -176,7 +220,7 @@ def hear(
     problems = [f"vLLM {version}: {silent}"] if silent else []
     problems += verdict.disagreements(version, verdicts)
     part = arguments.small or arguments.only or arguments.kept
-    never = [] if part else verdict.unfed(version, verdicts)
+    never = [] if part else verdict.unfed(version, verdicts, gpu)
     problems += [f"vLLM {version}: no case feeds {rule}" for rule in never]
     return Hearing(
         verdict.row(version, verdicts, time.monotonic() - begun),

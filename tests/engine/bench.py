@@ -24,6 +24,7 @@ from engine.environment import MARK, Environment, UnavailableError
 
 JUDGE = Path(__file__).parent / "inside" / "judge.py"
 GPUS = 8
+TRIES = 3  # of a case that could not be judged: the machine may have been stopped for a while
 # Of transformers 5; a release that takes none of them wants a 4.
 FIVES = tuple(f"5.{minor}.0" for minor in range(40))
 # Compute units, as ROCm's GPU specifications have them; the rest is in knowledge/gpus.
@@ -66,31 +67,40 @@ def opinions(
         for case in docket["cases"]
         if keys[case["id"]] not in known and not only_kept
     ]
-    if docket["cases"]:
-        if answers.is_file() and not answers.read_bytes().endswith(b"\n"):
-            answers.write_text(answers.read_text() + "\n")  # after the line that was cut
-        with (
-            tempfile.TemporaryDirectory() as cache,
-            log.open("a") as complaints,
-            answers.open("a") as lines,
-        ):
-            variables = {**os.environ, "JUDGE_CACHE": cache}
-            if needs_transformers_4(sources):
-                variables["PYTHONPATH"] = str(env.transformers_4)
-            done = subprocess.run(
-                [env.python, JUDGE, sources],
-                input=json.dumps(docket),
-                env=variables,
-                stdout=lines,
-                stderr=complaints,
-                text=True,
-                check=False,
-            )
-        if done.returncode:
-            last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
-            raise UnavailableError(f"vLLM of {sources} could not judge; {log} ends with: {last[0]}")
+    for _ in range(TRIES):
+        if not docket["cases"]:
+            break
+        _put(docket, sources, env, log)
         known = kept(answers, set(keys.values()), broken=True)
+        docket["cases"] = [case for case in docket["cases"] if "broken" in known[case["key"]]]
     return {name: known[key] | {"id": name} for name, key in keys.items() if key in known}
+
+
+def _put(docket: dict[str, Any], sources: Path, env: Environment, log: Path) -> None:
+    """Have a docket judged; each opinion is added to the log's neighbour as soon as it is there."""
+    answers = log.with_suffix(".jsonl")
+    if answers.is_file() and not answers.read_bytes().endswith(b"\n"):
+        answers.write_text(answers.read_text() + "\n")  # after the line that was cut
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        log.open("a") as complaints,
+        answers.open("a") as lines,
+    ):
+        variables = {**os.environ, "JUDGE_CACHE": cache}
+        if needs_transformers_4(sources):
+            variables["PYTHONPATH"] = str(env.transformers_4)
+        done = subprocess.run(
+            [env.python, JUDGE, sources],
+            input=json.dumps(docket),
+            env=variables,
+            stdout=lines,
+            stderr=complaints,
+            text=True,
+            check=False,
+        )
+    if done.returncode:
+        last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["nothing"]
+        raise UnavailableError(f"vLLM of {sources} could not judge; {log} ends with: {last[0]}")
 
 
 def kept(answers: Path, keys: set[str], broken: bool = False) -> dict[str, dict[str, Any]]:

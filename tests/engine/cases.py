@@ -51,7 +51,8 @@ class Case:
 
     ``backend`` is the attention backend that the recipe says vLLM will choose; None where it does
     not say. ``memory`` are Apiary's bytes on a GPU of a model that is built whole: weights, and KV
-    cache by kind of layer as inside/memory.py has them; None in it is not known.
+    cache by kind of layer as inside/memory.py has them; None in it is not known. ``kind`` names the
+    model's class and quantization.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Case:
     backend: str | None = None
     refused: tuple[tuple[str, str | None], ...] = ()
     memory: Mapping[str, float | None] | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -215,10 +217,18 @@ def golden(version: str, models: Mapping[str, Model]) -> Iterator[Case]:
 
 
 def generated(
-    version: str, models: Iterable[Model], gpu: str, count: int, layouts: Any = LAYOUTS
+    version: str,
+    models: Iterable[Model],
+    gpu: str,
+    count: int,
+    layouts: Any = LAYOUTS,
+    seed: str | None = None,
 ) -> Iterator[Case]:
-    """Yield ``count`` draws of profile, limits and switches for each model and layout."""
-    draw = random.Random(version)
+    """Yield ``count`` draws of profile, limits and switches for each model and layout.
+
+    They are other ones for another ``seed``, which is the release unless it is given.
+    """
+    draw = random.Random(seed or version)
     names = (None, *facts.names())
     published = [model for model in models if not model.name.startswith("odd/")]
     for number, (model, (size, expert_parallel), _) in enumerate(
@@ -226,6 +236,8 @@ def generated(
     ):
         profile, context = draw.choice(names), draw.choice(CONTEXTS)
         kv_dtype = draw.choice(KV_DTYPES)
+        if not model.fits(version):
+            continue
         off = {"VLLM_ROCM_USE_AITER": "0"} if number % AITER_OFF == AITER_OFF - 1 else {}
         words = [f"TP{size}", *(["EP"] if expert_parallel else []), profile or "no profile"]
         words += [f"KV {kv_dtype}", f"context {context}", *(["AITER off"] if off else [])]
@@ -383,4 +395,5 @@ def _assessed(name: str, model: Model, gpu: str, deployment: Deployment) -> Iter
         said.recipe.env,
         said.recipe.attention_backend,
         tuple((refused.rule, refused.stage) for refused in said.refused),
+        kind=f"{(model.architecture.details or {}).get('class')} {model.architecture.quantization}",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,13 @@ class {name}(PretrainedConfig):
             values["block_configs"] = [Block(block) for block in values["block_configs"]]
         super().__init__(**values)
 """
+# What Nemotron-H's own class makes of the names of its layers.
+OWN_LAYERS = """
+    @property
+    def hybrid_override_pattern(self):
+        letters = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+        return "".join(map(letters.get, self.layers_block_type))
+"""
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,8 @@ def models(home: Path, real: bool = True, more: Path | None = None) -> dict[str,
         (texts if whole == name else beside)[whole] = path.read_text(encoding="utf-8")
     result = {}
     for name, text in texts.items():
-        directory = home / "models" / name
+        # A small run beside a full one has its own: the two may know a model by unlike files.
+        directory = home / ("models" if real else "known") / name
         quantization = beside.get(name)
         _write(directory, text, quantization)
         try:
@@ -272,8 +281,11 @@ def _write(directory: Path, text: str, quantization: str | None = None) -> None:
     if own := config.get("auto_map", {}).get("AutoConfig"):
         module, _, name = own.partition(".")
         files[f"{module}.py"] = OWN_CLASS.format(name=name, model_type=config["model_type"])
+        files[f"{module}.py"] += OWN_LAYERS if "layers_block_type" in config else ""
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         path = directory / name
         if not path.is_file() or path.read_text(encoding="utf-8") != content:
-            path.write_text(content, encoding="utf-8")  # no other run reads half of it
+            half = directory.parent / f".{os.getpid()}-{name}"  # which no other run reads
+            half.write_text(content, encoding="utf-8")
+            half.replace(path)

@@ -12,8 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import newest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import (
+    literals,
+    resolve_version,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import rules
+from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_facts
 
 from engine.cases import Case
 
@@ -157,16 +162,23 @@ def canary_problem(verdicts: Iterable[Verdict]) -> str | None:
     return f"the judge does not see a wrong case: {'; '.join(passed)}" if passed else None
 
 
-def unfed(version: str, verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the rules that say vLLM of this version refuses something, and refused no case."""
+def unfed(version: str, verdicts: Iterable[Verdict], gpu: str = "MI325X") -> list[str]:
+    """Return the rules that say vLLM of this version refuses something, and refused no case.
+
+    Not those that hold for no such GPU.
+    """
+    node = {"gfx": gpu_facts(gpu).gfx}
     met = {rule for one in verdicts for rule, _ in one.case.refused}
     enforced = {
         rule.id
         for rule in rules()
         if rule.kind == "refuse" and rule.versions.covers(version) and rule.stage(version) in STAGES
+        if rule.when.holds(node) is not False
     }
-    # Nothing that Apiary knows is too new for the newest release it knows.
-    unmeetable = {"VLLM-MODEL-CLASS"} if version == newest() else set()
+    # Where a release knows every class that Apiary does, none is too new for it.
+    classes = set(knowledge("vllm/models.yml")["classes"].values())
+    release = resolve_version(version, None).version
+    unmeetable = set() if classes - {*literals(release, "MODEL_CLASSES")} else {"VLLM-MODEL-CLASS"}
     return sorted(enforced - met - unmeetable)
 
 

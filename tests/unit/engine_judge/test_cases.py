@@ -76,6 +76,16 @@ def test_every_rule_that_vllm_enforces_is_fed(known, version):
     assert unfed(version, [Verdict(case, "fed") for case in fed]) == []
 
 
+@pytest.mark.parametrize(("gpu", "met"), [("MI300X", True), ("MI355X", False)])
+def test_a_rule_of_other_gpus_need_not_be_fed(gpu, met):
+    assert ("VLLM-K3-MXFP4" in unfed("0.33.0", [], gpu)) is met
+
+
+@pytest.mark.parametrize(("version", "met"), [("0.26.0", True), ("0.27.1", False)])
+def test_no_model_need_be_too_new_for_a_release_that_knows_all_classes(version, met):
+    assert ("VLLM-MODEL-CLASS" in unfed(version, [])) is met
+
+
 def test_the_same_command_is_fed_once(known):
     drawn = list(cases.generated("0.33.0", [known[QWEN]], "MI325X", 20))
     assert len(drawn) > len(cases.distinct(drawn)) > 20
