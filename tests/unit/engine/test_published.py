@@ -205,6 +205,13 @@ def test_mimo_has_no_sinks_before_its_triton_backend(version, refused):
     assert ("VLLM-DIFFKV-SINKS" in found) is refused
 
 
+@pytest.mark.parametrize("off", ["VLLM_ROCM_USE_AITER", "VLLM_ROCM_USE_AITER_MOE"])
+def test_without_aiter_no_kernel_has_kimi_k3s_activation(off):
+    for gpu, rule in (("MI355X", "VLLM-K3-AITER"), ("MI325X", "VLLM-K3-MXFP4")):
+        found = rules_of(asked("moonshotai/Kimi-K3", "0.33.0", gpu=gpu, env={off: 0}))
+        assert found == {rule}
+
+
 @pytest.mark.parametrize(("version", "refused"), [("0.25.1", True), ("0.28.0", False)])
 def test_clamped_nvfp4_experts_have_no_kernel_before_0_28(version, refused):
     found = rules_of(asked(V4, version, changes={"quantization_config": NVFP4_EXPERTS}))
