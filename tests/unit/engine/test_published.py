@@ -284,6 +284,7 @@ NVFP4 = "nvidia/Qwen3-235B-A22B-NVFP4"
         (NVFP4, "0.33.0", "MI325X", True),
         (NVFP4, "0.33.0", "MI355X", True),
         (NVFP4, "0.21.0", "MI325X", True),
+        ("nvidia/DeepSeek-V4-Flash-NVFP4", "0.33.0", "MI355X", True),  # its experts
         (V4, "0.33.0", "MI355X", False),  # MXFP4: a kernel of its own
         (KIMI, "0.33.0", "MI325X", False),  # INT4
         (HYBRID, "0.33.0", "MI325X", False),
