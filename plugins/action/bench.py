@@ -53,13 +53,11 @@ class ActionModule(Deciding):
         web = Path(artifacts, "fleet", "web")
         if (web / "authority.pem").exists():
             request = {**request, "authority": authority_of(str(web))}
-        arguments = {"request": request, "key_file": key_file}
-        arguments = {name: value for name, value in arguments.items() if value}
+        arguments = {"request": request, **({"key_file": key_file} if key_file else {})}
         result = module_result(self, "bench_level", arguments, task_vars, partial="failed")
         host = host_of(self, task_vars)
         if result.get("failed") or "packed" not in result:
-            why = f"cannot run a level: {result.get('msg') or result}"
-            raise error("BENCH-HOST", host, why)
+            raise error("BENCH-HOST", host, f"cannot run a level: {result.get('msg') or result}")
         try:
             return unpacked(result["packed"])
         except BenchError as failure:
