@@ -48,7 +48,11 @@ def sources(version: str, home: Path, env: Environment) -> Path:
         archive = _download(version, Path(scratch), env)
         unpacked = Path(scratch) / "unpacked"
         _unpack(archive, unpacked, version)
-        unpacked.rename(target)
+        try:
+            unpacked.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another run was faster
+                raise
     return target
 
 

@@ -88,6 +88,20 @@ def test_a_release_is_fetched_once(tmp_path, pip):
     assert len(pip) == 1
 
 
+def test_two_runs_may_fetch_a_release_at_once(tmp_path, pip, monkeypatch):
+    download = sources._download
+
+    def while_another_does(version, scratch, env):
+        monkeypatch.setattr(sources, "_download", download)
+        sources.sources(version, tmp_path, env)
+        return download(version, scratch, env)
+
+    monkeypatch.setattr(sources, "_download", while_another_does)
+    place = sources.sources("0.14.1", tmp_path, ENV)
+    assert (place / "vllm/__init__.py").is_file()
+    assert [path.name for path in place.parent.iterdir()] == ["0.14.1"]
+
+
 def test_a_release_newer_than_the_pins_is_taken_and_its_hash_told(tmp_path, pip, capsys):
     sources.sources("9.9.9", tmp_path, ENV)
     assert "--require-hashes" not in pip[0][0]
