@@ -161,6 +161,7 @@ ODD = (
     ("odd/200-mla-heads", Mistake(env={"VLLM_ROCM_USE_AITER_MLA": 1}, size=1)),
     ("odd/200-mla-heads-fp8", Mistake()),
     ("odd/10-kv-heads", Mistake()),
+    ("odd/10-kv-heads", Mistake(size=5)),
     ("odd/odd-ffn", Mistake()),
     ("odd/odd-experts", Mistake()),
     ("odd/narrow-experts", Mistake(size=8)),

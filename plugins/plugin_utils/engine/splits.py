@@ -21,6 +21,7 @@ def splits(architecture: Architecture, layout: Layout) -> dict[str, Fact]:
     return {
         "heads_per_rank": heads // size if heads and heads % size == 0 else None,
         "heads_modulo_tp": None if heads is None else heads % size,
+        "vocabulary_modulo_tp": _vocabulary_modulo(architecture, size),
         "kv_heads_split": _kv_heads_split(architecture, size),
         **_expert_split(architecture, layout),
         **_ffn_split(architecture, size),
@@ -37,6 +38,13 @@ def _kv_heads_split(architecture: Architecture, size: int) -> bool | None:
     if not kv_heads:
         return None
     return kv_heads % size == 0 or size % kv_heads == 0
+
+
+def _vocabulary_modulo(architecture: Architecture, size: int) -> int | None:
+    """Return the words of the padded embedding table that are left over."""
+    table = next((item for item in modules(architecture) or () if item.kind == "embedding"), None)
+    hidden = architecture.hidden_size
+    return table.parameters // hidden % size if table and hidden else None
 
 
 def _unit(architecture: Architecture, kind: str) -> tuple[int, str] | None:

@@ -205,6 +205,13 @@ def test_mimo_has_no_sinks_before_its_triton_backend(version, refused):
     assert ("VLLM-DIFFKV-SINKS" in found) is refused
 
 
+@pytest.mark.parametrize(("size", "refused"), [(3, True), (4, False)])
+def test_a_vocabulary_that_the_gpus_cannot_split_is_refused(size, refused):
+    # 96 heads, and 163,840 words.
+    found = rules_of(asked("moonshotai/Kimi-K3", "0.33.0", size, gpu="MI355X"))
+    assert found == ({"VLLM-TP-VOCABULARY"} if refused else set())
+
+
 @pytest.mark.parametrize("off", ["VLLM_ROCM_USE_AITER", "VLLM_ROCM_USE_AITER_MOE"])
 def test_without_aiter_no_kernel_has_kimi_k3s_activation(off):
     for gpu, rule in (("MI355X", "VLLM-K3-AITER"), ("MI325X", "VLLM-K3-MXFP4")):
