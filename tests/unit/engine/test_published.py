@@ -321,3 +321,14 @@ def test_flash_attention_is_switched_off_only_where_aiter_has_it(config, version
     )
     made = assess(read_config(json.dumps(config), "m"), deployment, gpu, 8000)
     assert made.recipe.env.get("VLLM_ROCM_USE_AITER_MHA") == switch
+
+
+@pytest.mark.parametrize(
+    ("version", "size", "refused"),
+    [("0.26.0", 8, False), ("0.27.0", 8, True), ("0.27.0", 4, False)],
+)
+def test_padded_experts_of_kimi_linear_are_refused_from_the_release_that_pads_them(
+    version, size, refused
+):
+    made = asked("moonshotai/Kimi-Linear-48B-A3B-Instruct", version, size)
+    assert ("VLLM-KIMI-LINEAR-PADDED" in rules_of(made)) is refused
