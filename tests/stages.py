@@ -15,6 +15,7 @@ phase prints at once. The exit status is 1 if any stage failed.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -59,6 +60,8 @@ def _make(target: str) -> Stage:
     return Stage(target, ("make", "--no-print-directory", target))
 
 
+PINS = (REPOSITORY / "requirements/engine-sources.txt").read_text(encoding="utf-8")
+NEWEST = re.findall(r"(?m)^vllm==(\S+)", PINS)[-1]
 ENGINE = ("make", "--no-print-directory", "test-engine")
 STAGES = {
     stage.name: stage
@@ -67,6 +70,7 @@ STAGES = {
         *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger", "routers")),
         _make("test-quality"),
         _make("stranger-fleet"),
+        Stage("engine-newest", (*ENGINE, f"ENGINE={NEWEST} --small --optional")),
         Stage("engine-turns", (*ENGINE, "ENGINE=--small --optional --turns 2")),
         Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
         Stage("molecule-night", (sys.executable, "tests/lab/scenarios.py", "night")),
@@ -99,7 +103,11 @@ LAB = ("molecule", "loss", "tutorial", "faults")
 DOCS = ("day-2", "day-1", "measured", "pages")
 SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
     # What has one process alone is beside what has more, so that no core waits for it.
-    "check": (("unit", "lint"), ("bench",), (*LAB, "sanity", "browser", "telemetry")),
+    "check": (
+        ("unit", "lint"),
+        ("bench", "engine-newest"),
+        (*LAB, "sanity", "browser", "telemetry"),
+    ),
     "test": (("unit",), ("bench",), (*LAB, "browser", "telemetry")),
     "lab": (LAB,),
     "docs-test": (DOCS,),
