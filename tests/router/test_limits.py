@@ -307,17 +307,19 @@ def test_a_router_that_is_full_says_so_and_its_metrics_answer(place):
             await router.restart()
             held = [Client(router.port, f"127.0.0.{2 + at // 20}") for at in range(100)]
             for client in held:
-                await client.send({"seconds": 60})
+                await client.send({"seconds": 600})
             await router.until(lambda: replica.running == 100)
             refused = [await Client(router.port).ask() for _number in range(20)]
             healthy = await Client(router.port).ask(path="/health")
             metrics = await Client(router.settings.admin_port).ask(path="/metrics")
+            info = await router.command("show info")
             for client in held:
                 client.close()
             await router.until(lambda: replica.running == 0)
-            return refused, healthy, metrics, await Client(router.port).ask()
+            return refused, healthy, metrics, info, await Client(router.port).ask()
 
-    refused, healthy, metrics, after = asyncio.run(scenario())
+    refused, healthy, metrics, info, after = asyncio.run(scenario())
     assert {(one.status, one.error) for one in refused} == {(429, "router_overloaded")}
     assert all("retry-after" in one.headers for one in refused)
     assert (healthy.status, metrics.status, after.status) == (200, 200, 200)
+    assert "CurrConns: " in info

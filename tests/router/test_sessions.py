@@ -290,6 +290,17 @@ def test_chats_without_any_key_find_their_cache(place, seed, count):
     assert uneven <= (1.2 if count == 10_000 else 1.5)
 
 
+def test_a_body_that_a_key_was_read_of_goes_on_as_it_came(place):
+    path, body, headers = chat(USER, cache_salt="s")
+
+    async def scenario():
+        async with serving(place, 1, settings=SETTINGS) as ([replica], [router]):
+            answer = await Client(router.port).ask(body, headers, path)
+            return answer.status, replica.body
+
+    assert asyncio.run(scenario()) == (200, json.dumps(body).encode())
+
+
 def test_requests_are_counted_and_logged_by_the_kind_of_their_key(place):
     kinds = [
         ("header", (*chat(USER)[:2], {"X-Session-Id": "s"})),

@@ -32,6 +32,7 @@ class Replica:
         self.running = self.peak = self.finished = self.aborted = 0
         self.seen: Counter[str] = Counter()
         self.headers: list[dict[str, str]] = []
+        self.body = b""  # of the last request
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
 
@@ -80,6 +81,7 @@ class Replica:
             return False
         self.seen[headers.get("x-request-id", "")] += 1
         self.headers.append(headers)
+        self.body = body
         # A form says nothing of what shall come of it.
         asked = {} if body.startswith(b"--") else json.loads(body or b"{}")
         asked = {"status": 500} if self.refusing else asked
