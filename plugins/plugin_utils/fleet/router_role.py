@@ -98,7 +98,11 @@ def decide(
     verifies = any(server.tls for pool in router.pools for server in pool.servers)
     verifier = [RenderedFile(AUTHORITY, _OPEN, authority())] if verifies else []
     return RouterRolePlan(
-        findings=(*router.findings, *_memory_findings(router, total)),
+        findings=(
+            *router.findings,
+            *_memory_findings(router, total),
+            *_overload_findings(router, evidence),
+        ),
         programs=programs(options, evidence),
         resources=(
             *_selinux(evidence),
@@ -183,6 +187,19 @@ def _memory_findings(router: Router, total: int | None) -> Iterator[Finding]:
     if size > mapped:
         message = f"requests may have {(router.settings.limits.body_bytes or 0) >> 20} MiB"
         yield Finding("ROUTER-BODY-LARGE", "limits.body_bytes", message)
+
+
+def _overload_findings(router: Router, evidence: Evidence) -> Iterator[Finding]:
+    """Say what an overload meets no limit of, and what the kernel would drop before one is met."""
+    queueing, facts = router.settings.queueing, knowledge("router_unit.yml")["conntrack"]
+    for name in sorted(pool.deployment for pool in router.pools):
+        if name not in queueing.within_slo and name not in queueing.ttft_seconds:
+            yield Finding("ROUTER-LIMIT-NONE", name, "neither ttft_seconds nor within_slo is set")
+    table = evidence.files.get(facts["file"], "").strip()
+    fit = facts["per_connection"] * router.settings.connections
+    if re.fullmatch(r"[0-9]{1,12}", table) and int(table) < fit:
+        message = f"the kernel tracks {table} connections, {fit} are needed"
+        yield Finding("ROUTER-CONNTRACK", facts["file"], message, fit=fit)
 
 
 def _texts(mapping: Mapping[Any, Any]) -> dict[str, str]:

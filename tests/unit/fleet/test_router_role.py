@@ -298,3 +298,27 @@ def test_more_connections_may_wait_to_be_accepted_and_a_higher_limit_stays(found
     assert values == [{"path": SOMAXCONN, "value": "65535"}] * len(lines)
     gone = by_name(role(host, router_state="absent"))
     assert gone["file /etc/sysctl.d/90-apiary-router.conf"].get("content") is None
+
+
+def test_a_table_of_connections_that_is_too_small_is_a_warning():
+    table = "/proc/sys/net/netfilter/nf_conntrack_max"
+    for found, connections, expected in (
+        ("80000\n", 20_000, 0),
+        ("79999\n", 20_000, 1),
+        ("", 20_000, 0),
+    ):
+        plan = role(evidence(**{table: found}), router_connections=connections)
+        reported = [one for one in plan.findings if one.code == "ROUTER-CONNTRACK"]
+        assert len(reported) == expected
+        assert all("nf_conntrack_max of the host to 80000" in one.remedy for one in reported)
+
+
+def test_a_deployment_that_no_limit_protects_is_named():
+    names = {
+        queueing: [one.subject for one in plan.findings if one.code == "ROUTER-LIMIT-NONE"]
+        for queueing in (None, "ttft_seconds", "within_slo")
+        for plan in [
+            role(**({"router_queueing": {queueing: {"qwen3-235b": 9}}} if queueing else {}))
+        ]
+    }
+    assert names == {None: ["qwen3-235b"], "ttft_seconds": [], "within_slo": []}
