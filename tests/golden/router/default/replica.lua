@@ -10,8 +10,8 @@ local SHARE, FACTOR = 0.25, 1.25
 -- Of more replicas than these only some are looked at for the fewest requests.
 local CANDIDATES = 16
 
--- Of a limit that was measured (bench's, or what first tokens say) a new session may have this share,
--- by its key's priority; one that runs may wait beyond it, at its own replica.
+-- Of a limit that was measured (bench's of requests, or what first tokens say of the load) a new session may have
+-- this share, by its key's priority; one that runs may wait beyond it, at its own replica.
 local CROWDED, SPARE = 2, 0.35
 local NEW, RUNNING = { [-2] = 2, [0] = 1, [2] = 0.5, }, 8
 -- Backends whose replicas' limit is what bench found within the SLO.
@@ -75,13 +75,10 @@ local function usable(one, weight, ask)
     return weight > 0 and (draining == 0 or draining == false) and ask:srv_is_up(one.name) ~= 0
 end
 
--- How many requests a replica may have when one more comes, and whether that was measured.
-local function room(one, share, txn)
-    local limit, back = one.within, 0
-    if limit == nil then
-        return one.most, false
-    end
-    return math.max(1, math.ceil(limit * share) - back), true
+-- Whether a replica has all that it may have before one more comes, and whether that was measured.
+local function full(one, share, txn)
+    local within = one.within and math.max(1, math.ceil(one.within * share))
+    return requests_of(one, txn.f) >= (within or one.most), within ~= nil
 end
 
 local function takes(one, backend, draw, share, txn)
@@ -92,12 +89,12 @@ local function takes(one, backend, draw, share, txn)
         return false, false
     end
     local requests = requests_of(one, ask)
-    local most, measured = room(one, share, txn)
+    local crowded, measured = full(one, share, txn)
     if measured or requests < one.most * SHARE then
-        return requests < most, true
+        return not crowded, true
     end
     local average = ask:be_conn(backend) / math.max(1, ask:nbsrv(backend))
-    return requests < most and requests < math.ceil(FACTOR * average * one.part), true
+    return not crowded and requests < math.ceil(FACTOR * average * one.part), true
 end
 
 -- Weighted rendezvous hashing: each replica wins in proportion to its weight. The second value is the
@@ -132,24 +129,23 @@ end
 
 local function of_nobody(pool, share, txn)
     local ask, count = txn.f, #pool
-    local best, least, full = nil, nil, nil
+    local best, least, busy = nil, nil, nil
     -- Equals are chosen by chance, or all routers would choose the same.
     local first = math.random(count)
     for step = 1, math.min(count, CANDIDATES) do
         local one = pool[(first + step) % count + 1]
-        local requests = requests_of(one, ask)
-        local most, measured = room(one, share, txn)
+        local crowded, measured = full(one, share, txn)
         local weight = ask:srv_weight(one.name)
-        if requests >= most then
-            full = measured and usable(one, weight, ask) and one or full
+        if crowded then
+            busy = measured and usable(one, weight, ask) and one or busy
         else
-            local load = (requests + 1) / weight
-            if (least == nil or load < least) and usable(one, weight, ask) then
-                best, least = one, load
+            local requests = (requests_of(one, ask) + 1) / weight
+            if (least == nil or requests < least) and usable(one, weight, ask) then
+                best, least = one, requests
             end
         end
     end
-    return best, full
+    return best, busy
 end
 
 local function count_of(thread, backend, kind, place)
@@ -212,23 +208,23 @@ local function replica(txn, backend)
         own = own or one
         if one ~= nil and running then
             -- Its cache is worth a wait at its own replica, but not while another has room to spare.
-            local most, measured = room(one, CROWDED, txn)
-            if measured and requests_of(one, ask) >= most then
+            local crowded, measured = full(one, CROWDED, txn)
+            if crowded and measured then
                 one = of_nobody(pool, SPARE, txn) or one
             end
         end
     end
-    local full = own
+    local busy = own
     if one == nil and not (running and own) then
-        one, full = of_nobody(pool, share, txn)
+        one, busy = of_nobody(pool, share, txn)
     end
-    if one == nil and full ~= nil then
-        local _most, measured = room(full, share, txn)
+    if one == nil and busy ~= nil then
+        local _crowded, measured = full(busy, share, txn)
         if measured then
             return REFUSED
         end
         -- Its cache is worth the wait.
-        one = running and full or nil
+        one = running and busy or nil
     end
     count(txn, backend, txn:get_var("txn.kind") or "none", one ~= nil and one == own and "own" or "other")
     if one == nil then
