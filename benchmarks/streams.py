@@ -6,9 +6,9 @@
 
     python benchmarks/streams.py [--json] [--streams 9000] [--tokens 1000] [--seconds 20]
 
-Engines are processes with eight ports in all, clients processes with eight addresses each. A stream
-is a chat with `stream: true` that stays open; tokens go to streams by chance and carry the time
-when they were sent, on the clock that all processes share. The same is measured with nothing
+Engines are processes with eight ports or some more, clients processes with eight addresses each. A
+stream is a chat with `stream: true` that stays open; tokens go to streams by chance and carry the
+time when they were sent, on the clock that all processes share. The same is measured with nothing
 between. A router has two sockets for each stream: where `ulimit -Hn` allows a process fewer, the
 router is several processes of one thread that share its port, each with the role's configuration.
 """
@@ -41,8 +41,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.router.haproxy import HAProxy, pool_of
 
 PORTS = 8
-# Streams of one process of engines, or of clients; a router's process has two files a stream.
-EACH = 18_000
 # Files of a router's process that are no stream's.
 OTHERS = 1500
 # Opened at a time: as many as wait for the router's answer.
@@ -155,7 +153,9 @@ class Doubles:
     """Engines in processes of their own, and clients that come through a router or without."""
 
     def __init__(self, count: int, tokens: float) -> None:
-        self.count, self.number = count, -(-count // EACH)
+        # A file for each stream, and some that are none.
+        each = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHERS
+        self.count, self.number = count, -(-count // each)
         self.pipes: list[Connection] = []
         self.processes: list[multiprocessing.Process] = []
         self.ports: list[int] = []
@@ -247,6 +247,8 @@ def main(as_json: bool, streams: int, tokens: float, seconds: float) -> None:
     """Measure a router's memory and delay with many open streams."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < 2 * OTHERS:
+        raise click.ClickException(f"{hard} files (ulimit -Hn) are too few, {2 * OTHERS} the least")
     processes = 1
     while 2 * share(streams, processes) + OTHERS > hard:
         processes += 1

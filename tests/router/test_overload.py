@@ -67,6 +67,14 @@ end
 function others(requests)
     for _, one in ipairs(names) do conn[one] = one == home and conn[home] or requests end
 end
+-- The limit of home goes to the least: what is there falls with it.
+function late()
+    others(999)
+    for requests = 20, 1, -1 do
+        conn[home] = requests
+        tokens(3, 20)
+    end
+end
 home = choose("1")
 """
 
@@ -132,9 +140,9 @@ def test_late_first_tokens_lower_the_limit_and_timely_ones_raise_it_within_bound
             "print(room(home))",
             "conn[home] = 40; tokens(3, 2); print(room(home))",
             "conn[home] = 40; tokens(3, 1); print(room(home))",
-            "conn[home] = 20; tokens(3, 100); print(room(home))",
-            "conn[home] = 20; tokens(0.1, 40); print(room(home))",
-            "conn[home] = 20; tokens(0.1, 700)",
+            "late(); print(room(home))",
+            "conn[home] = 10; tokens(0.1, 40); print(room(home))",
+            "conn[home] = 10; tokens(0.1, 100); conn[home] = 20; tokens(0.1, 700)",
             "conn[home] = 200; tokens(0.1, 20000); print(room(home))",
         )
     )
@@ -164,28 +172,38 @@ end
 def test_sessions_that_think_take_the_places_of_those_after_them(place):
     """They come back together: a wave that was let in when the one before ended was late."""
     least, recent = FACTS["least"], FACTS["recent"]
-    script = f"{ROOM}{BURST} others(99); conn[home] = 20; tokens(3, 99); now = now + 50; "
-    script += f"print(burst(), burst()); now = now + {recent}; print(burst(), (choose('1', true)))"
-    first, next_, later, running = lua(place, script)
-    # What came fifty seconds ago has no part; what came just now has all, though it was answered.
-    assert (int(first), int(next_)) == (least, 0)
-    assert int(later) == math.ceil(least - least / math.e)
-    # One that runs is not kept from its replica.
-    assert running.startswith("host-")
+    low = f"{ROOM}{BURST} others(99); conn[home] = 20; tokens(3, 99); now = now + 50; "
+    script = f"""{low} print(burst(), burst(), (choose("1", true)) == home)
+    conn[home] = {least - 1}; print((choose("1")) == home)
+    """
+    first, next_, runs, idle = lua(place, script)
+    # What came long ago has no part; what came just now has all, though it was answered.
+    assert int(first) > 2 * least
+    assert int(next_) == 0
+    # One that runs is not kept from its replica, nor is anyone from one that is idle.
+    assert (runs, idle) == ("true", "true")
+    # Calls that compute no prompt are none of it.
+    calls = 'for _ = 1, 99 do choose("1", nil, nil, "/v1/models") end'
+    assert lua(place, f"{low} {calls}; print(burst())") == [first]
+    # A part of a second counts.
+    script = "home = choose('1'); now = now + 0.5; choose('1')"
+    script += "; for name, value in pairs(process) do"
+    script += " if name:match('_recent$') then print(value & 0x3fffff) end end"
+    assert lua(place, script) == [f"{1000 * (1 + math.exp(-0.5 / recent)):.0f}"]
     # A limit that no first token lowered counts requests alone.
     script = f"{ROOM}{BURST} print(burst())"
     assert lua(place, script, replace(TIMED, within_slo={"demo": 9})) == ["999"]
 
 
 def test_a_limit_without_first_tokens_is_forgotten(place):
-    script = f"{ROOM} others(99); conn[home] = 20; tokens(3, 200); print(room(home))"
+    script = f"{ROOM} late(); print(room(home))"
     script += f"; now = now + {FACTS['forget'] + 1}; print(room(home))"
     assert lua(place, script) == [str(FACTS["least"]), str(SHIPPED)]
 
 
 def test_one_that_was_never_late_takes_what_another_may_not(place):
     """The limit of one alone was lowered; the others have none."""
-    script = "others(99); conn[home] = 20; tokens(3, 99); others(0); conn[home] = 4"
+    script = "late(); others(0); conn[home] = 4"
     script += '; print((choose("1")), home)'
     taken, home = lua(place, f"{ROOM} {script}")
     assert taken.startswith("host-")
@@ -213,10 +231,10 @@ def simulated(place, times, seed, queueing=None, seconds=400):
 
 def test_beyond_the_knee_what_is_let_in_is_served_in_time(place):
     runs = [simulated(place, 3, seed, seconds=200) for seed in (1, 2, 3)]
-    good, p90, lost = (mean(column) for column in zip(*runs, strict=True))
-    assert good >= 0.9 * KNEE
-    assert p90 <= 2
-    assert lost <= 0.05
+    good, p90, lost = zip(*runs, strict=True)
+    assert mean(good) >= 0.9 * KNEE
+    assert max(p90) <= 2
+    assert max(lost) <= 0.05
 
 
 @pytest.mark.night
@@ -328,11 +346,13 @@ def test_first_tokens_are_measured_where_headers_come_at_once(place):
                 cut = [await ask(0, cut=True, chunks=1) for _number in range(4)]
                 assert set(cut) == {0}
             late = await asyncio.gather(*(ask(n, seconds=1, chunks=1) for n in range(100, 108)))
-            return early, sorted(late)
+            # One that runs is served all the same.
+            return early, sorted(late), await ask(0, seconds=0.02, chunks=1)
 
-    early, late = asyncio.run(scenario())
+    early, late, runs = asyncio.run(scenario())
     assert set(early) == {200}
     # Eight new ones at once are more than the least, which a slow machine may have come to.
     served = late.count(200)
     assert served <= FACTS["least"]
+    assert runs == 200
     assert late == [200] * served + [429] * (8 - served)

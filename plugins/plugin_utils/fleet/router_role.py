@@ -193,8 +193,8 @@ def _overload_findings(router: Router, evidence: Evidence) -> Iterator[Finding]:
     """Say what an overload meets no limit of, and what the kernel would drop before one is met."""
     queueing, facts = router.settings.queueing, knowledge("router_unit.yml")["conntrack"]
     for name in sorted(pool.deployment for pool in router.pools):
-        if name not in queueing.within_slo and name not in queueing.ttft_seconds:
-            yield Finding("ROUTER-LIMIT-NONE", name, "neither ttft_seconds nor within_slo is set")
+        if name not in queueing.ttft_seconds:
+            yield Finding("ROUTER-LIMIT-NONE", name, "ttft_seconds of router_queueing is not set")
     table = evidence.files.get(facts["file"], "").strip()
     fit = facts["per_connection"] * router.settings.connections
     if re.fullmatch(r"[0-9]{1,12}", table) and int(table) < fit:

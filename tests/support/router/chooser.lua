@@ -48,9 +48,10 @@ local ask = {
 }
 
 -- The replica that a request gets, "-" where it is refused, and what tells of its first token.
-function choose(session, running, place)
+function choose(session, running, place, path)
     local kept
     local own = { ["txn.running"] = running or nil, ["txn.place"] = place }
+    own["txn.path"] = path or "/v1/chat/completions"
     local chosen
     local heads = { req_fhdr = function() return session end, srv_name = function() return chosen end }
     local txn = {

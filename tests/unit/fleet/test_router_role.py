@@ -321,4 +321,4 @@ def test_a_deployment_that_no_limit_protects_is_named():
             role(**({"router_queueing": {queueing: {"qwen3-235b": 9}}} if queueing else {}))
         ]
     }
-    assert names == {None: ["qwen3-235b"], "ttft_seconds": [], "within_slo": []}
+    assert names == {None: ["qwen3-235b"], "ttft_seconds": [], "within_slo": ["qwen3-235b"]}

@@ -78,7 +78,7 @@ end
 -- Whether a replica has all that it may have before one more comes, and whether that was measured.
 local function full(one, share, txn)
     local within = one.within and math.max(1, math.ceil(one.within * share))
-    return requests_of(one, txn.f) >= (within or one.most), within ~= nil
+    return requests_of(one, txn.f) >= (within or one.most), within and true or false
 end
 
 local function takes(one, backend, draw, share, txn)
