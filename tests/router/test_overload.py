@@ -156,12 +156,12 @@ def test_late_first_tokens_lower_the_limit_and_timely_ones_raise_it_within_bound
     assert set(lua(place, script, UNLIMITED)) == {str(SHIPPED)}
 
 
-# New sessions at one replica that always has two requests, until one more is refused.
-BURST = """
+# New sessions at one replica that always has the least requests, until one more is refused.
+BURST = f"""
 function burst()
     others(999)
     for count = 0, 999 do
-        conn[home] = 2
+        conn[home] = {FACTS["least"]}
         if choose("1") ~= home then return count end
     end
     return 999
