@@ -177,7 +177,7 @@ def test_sessions_that_think_take_the_places_of_those_after_them(place):
     conn[home] = {least - 1}; print((choose("1")) == home)
     """
     first, next_, runs, idle = lua(place, script)
-    # What came long ago has no part; what came just now has all, though it was answered.
+    # What is long ago has no part; what is just now has all, though it was answered.
     assert int(first) > 2 * least
     assert int(next_) == 0
     # One that runs is not kept from its replica, nor is anyone from one that is idle.
