@@ -16,6 +16,6 @@ uv pip compile "${options[@]}" "$@" requirements/routers.in --output-file requir
 python tests/lab/mirror/pins.py
 # What the judge of `make test-engine` needs beside that, and the model of `make e2e`; their pip resolves nothing.
 options=(--quiet --no-config --no-deps --no-annotate --python-version 3.11 --python-platform x86_64-manylinux_2_28 --generate-hashes)
-for name in engine engine-transformers4 model; do
+for name in engine engine-transformers4 engine-transformers5 model; do
   uv pip compile "${options[@]}" "$@" "requirements/$name.in" --output-file "requirements/$name.txt"
 done

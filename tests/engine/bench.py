@@ -20,13 +20,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_fa
 from packaging.requirements import Requirement
 
 from engine.cases import Case
-from engine.environment import MARK, Environment, UnavailableError
+from engine.environment import MARK, OLDER, Environment, UnavailableError, pinned
 
 JUDGE = Path(__file__).parent / "inside" / "judge.py"
 GPUS = 8
 TRIES = 3  # of a case that could not be judged: the machine may have been stopped for a while
-# Of transformers 5; a release that takes none of them wants a 4.
-FIVES = tuple(f"5.{minor}.0" for minor in range(40))
+LATER = "5.999"  # a transformers 5 that only a release without a bound takes
 # Compute units, as ROCm's GPU specifications have them; the rest is in knowledge/gpus.
 COMPUTE_UNITS = {"MI300X": 304, "MI325X": 304, "MI355X": 256}
 
@@ -87,8 +86,8 @@ def _put(docket: dict[str, Any], sources: Path, env: Environment, log: Path) -> 
         answers.open("a") as lines,
     ):
         variables = {**os.environ, "JUDGE_CACHE": cache}
-        if needs_transformers_4(sources):
-            variables["PYTHONPATH"] = str(env.transformers_4)
+        if name := older(sources):
+            variables["PYTHONPATH"] = str(env.older[name])
         done = subprocess.run(
             [env.python, JUDGE, sources],
             input=json.dumps(docket),
@@ -138,17 +137,18 @@ def _key(common: str, case: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps([common, asked, files]).encode()).hexdigest()
 
 
-def needs_transformers_4(sources: Path) -> bool:
-    """Return whether a release asks for a transformers 4; of 5 the environment's own serves.
+def older(sources: Path) -> str | None:
+    """Return which older transformers a release gets; None for the environment's own.
 
-    A release may bound it to less than ours (`<5.18`); its code takes a newer 5.x all the same.
+    A release that bounds transformers to none above was made with an older one than ours.
     """
     (metadata,) = sources.glob("*.dist-info")
     needs = [Requirement(text) for text in PathDistribution(metadata).requires or ()]
-    return any(
-        need.name == "transformers" and not any(map(need.specifier.contains, FIVES))
-        for need in needs
-    )
+    (asked,) = (need.specifier for need in needs if need.name == "transformers")
+    if asked.contains(pinned("transformers")) and not asked.contains(LATER):
+        return None
+    have = {name: pinned("transformers", pins) for name, pins in OLDER.items()}
+    return max(name for name, version in have.items() if asked.contains(version))
 
 
 def node_gpu(name: str) -> dict[str, Any]:

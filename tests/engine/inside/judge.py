@@ -43,6 +43,9 @@ def main() -> int:
     os.dup2(2, 1)
     sys.path.insert(0, str(sources))
     sys.argv = ["vllm", "serve"]
+    import node
+
+    node.have_vision()
     for name in HEAVY:
         importlib.import_module(name)
 
@@ -52,7 +55,6 @@ def main() -> int:
         answers.flush()
 
     def hear(gpu: dict[str, Any], cases: list[Case]) -> None:
-        import node
         import proceedings
 
         node.install(node.Gpu(**gpu), docket["count"])

@@ -23,7 +23,9 @@ GIB = 1 << 30
 # Operators that vLLM builds for CUDA alone have one of these in their names.
 CUDA_ONLY = ("fp4", "cutlass", "marlin", "machete", "allspark", "minimax")
 # Packages of a ROCm image that this machine has not; vLLM asks whether they are there.
-KERNEL_PACKAGES = ("aiter", "flash_attn", "torchaudio", "torchvision", "triton", "triton_kernels")
+KERNEL_PACKAGES = ("aiter", "flash_attn", "tilelang", "torchaudio", "triton", "triton_kernels")
+# Transformers asks for it once, when it is imported; of the version that goes with our torch.
+VISION = ("torchvision", "0.28.0")
 HOST_MEMORY_GIB = 1536  # more than any vLLM check of pinned host memory asks for
 
 
@@ -41,6 +43,13 @@ class Gpu:
     def capability(self) -> tuple[int, int]:
         """Return what torch calls the compute capability: gfx942 is (9, 4)."""
         return int(self.gfx[3:-2]), int(self.gfx[-2])
+
+
+def have_vision() -> None:
+    """Make this process have torchvision; before Transformers is imported."""
+    name, version = VISION
+    sys.meta_path.append(_Absent((name,)))
+    importlib.import_module(name).__dict__["__version__"] = version
 
 
 def install(gpu: Gpu, count: int) -> None:
@@ -154,6 +163,8 @@ def _triton(gpu: Gpu) -> None:
     triton.next_power_of_2 = lambda number: 1 << (number - 1).bit_length()
     for name in ("jit", "autotune", "heuristics"):
         setattr(triton, name, _decorator)
+    tilelang: Any = importlib.import_module("tilelang")
+    tilelang.jit = _decorator
 
 
 def _host_memory() -> None:

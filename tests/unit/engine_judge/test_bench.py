@@ -33,7 +33,9 @@ def hear(tmp_path, monkeypatch):
     for directory in ("home", "inside", "sources/vllm-1.dist-info", "model"):
         (tmp_path / directory).mkdir(parents=True)
     (tmp_path / "home" / MARK).write_text("today")
-    (tmp_path / "sources/vllm-1.dist-info/METADATA").write_text("Name: vllm\nVersion: 1\n")
+    (tmp_path / "sources/vllm-1.dist-info/METADATA").write_text(
+        "Name: vllm\nRequires-Dist: transformers<5.20\n"
+    )
     (tmp_path / "model/config.json").write_text("{}")
     (inside / "judge.py").write_text(JUDGE)
     monkeypatch.setattr(bench, "JUDGE", inside / "judge.py")
@@ -48,7 +50,7 @@ def hear(tmp_path, monkeypatch):
             for name in names
         ]
         log.unlink(missing_ok=True)
-        env = Environment(python, tmp_path / "none")
+        env = Environment(python, {})
         if fails:
             with pytest.raises(bench.UnavailableError):
                 bench.opinions(tmp_path / "sources", env, cases, "MI325X", log, only_kept)

@@ -17,7 +17,7 @@ from engine import bench, environment, sources
 from engine.__main__ import ALWAYS, chosen, turns
 from engine.environment import Environment, UnavailableError
 
-ENV = Environment(Path(sys.executable), Path("/nowhere"))
+ENV = Environment(Path(sys.executable), {})
 
 
 def release(path, version="9.9.9"):
@@ -131,11 +131,22 @@ def test_releases_take_turns_by_commit():
     assert chosen([], ENV, 2) == chosen([], ENV, 2)
 
 
-def test_a_release_below_transformers_5_gets_that(tmp_path, pip):
-    assert bench.needs_transformers_4(sources.sources("0.14.1", tmp_path, ENV))
-    metadata = tmp_path / "sources/0.14.1/vllm-0.14.1.dist-info/METADATA"
-    metadata.write_text(metadata.read_text().replace("<5,", ""))
-    assert not bench.needs_transformers_4(tmp_path / "sources/0.14.1")
+@pytest.mark.parametrize(
+    ("asked", "older"),
+    [
+        ("<5,>=4.56.0", "transformers4"),
+        ("!=5.0.*,!=5.5.0,>=4.56.0", "transformers5"),
+        (">=5.5.3", "transformers5"),
+        ("<5.18.0,>=5.10.4", "transformers5"),
+        ("<5.20.0,>=5.16.1", None),
+    ],
+)
+def test_a_release_gets_the_transformers_of_its_day(tmp_path, pip, asked, older):
+    place = sources.sources("0.14.1", tmp_path, ENV)
+    metadata = place / "vllm-0.14.1.dist-info/METADATA"
+    metadata.write_text(metadata.read_text().replace("<5,>=4.56.0", asked))
+    assert f"transformers{asked}" in metadata.read_text()
+    assert bench.older(place) == older
 
 
 def test_what_cannot_be_had_is_one_line():
