@@ -160,6 +160,15 @@ MXFP4 = Architecture(
     quantization="quark",
     details={"quantization": {"method": "quark", "bits": 4, "group": 32}},
 )
+QWEN_397B = Architecture(
+    *("qwen3_5_moe", "moe", "hybrid"),
+    heads=32,
+    kv_heads=2,
+    quantization="fp8",
+    details={"moe_intermediate_size": 1024},
+)
+MTP_1 = {"method": "mtp", "num_speculative_tokens": 1}
+MTP_2 = {"method": "mtp", "num_speculative_tokens": 2}
 DEEPSEEK_R1 = Architecture("deepseek_v3", **MLA, heads=128, quantization="fp8")
 PROBLEMS = {
     "VLLM-51964": (known(KIMI), "0.27.1", "MI308X", 8, {"kv_cache_dtype": "fp8"}),
@@ -212,6 +221,16 @@ PROBLEMS = {
         *(Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI325X", 1),
         {"args": {"kv-transfer-config": {"kv_connector": "LMCacheMPConnector"}}},
     ),
+    "VLLM-39303": (GLM, "0.19.1", "MI355X", 8, {"aiter": "0.1.12"}),
+    "VLLM-39485": (DEEPSEEK_R1, "0.19.1", "MI300X", 8, {"aiter": "0.1.12.post1"}),
+    "VLLM-41092": (
+        *(dataclasses.replace(MXFP4, model_type="qwen2_moe", attention="gqa"), "0.20.1"),
+        *("MI355X", 1, {}),
+    ),
+    "VLLM-51580": (QWEN_397B, "0.26.0", "MI325X", 8, {"image": "vllm/vllm-openai-rocm:v0.26.0"}),
+    "VLLM-48568": (GLM, "0.25.1", "MI300X", 8, {"args": {"speculative-config": MTP_1}}),
+    "VLLM-28222": (DEEPSEEK_R1, "0.12.0", "MI300X", 8, {"args": {"speculative-config": MTP_2}}),
+    "VLLM-37887": (known(DEEPSEEK), "0.18.1", "MI355X", 8, {"args": {"speculative-config": MTP_2}}),
     # engine.md part 3
     "AITER-915": (known(QWEN_BF16), "0.14.1", "MI300X", 8, {}),
     "AITER-4633": (V4, "0.24.0", "MI300X", 8, {}),
@@ -296,6 +315,7 @@ def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
         ("VLLM-43605", ("VLLM_ROCM_USE_AITER_MOE", "0")),
         ("AITER-2187", ("VLLM_ROCM_USE_AITER_MOE", "0")),
         ("AITER-1143", ("AITER_ENABLE_VSKIP", "0")),
+        ("VLLM-51580", ("VLLM_ROCM_USE_AITER_MOE", "0")),
     ],
 )
 def test_what_an_element_avoids_is_avoided_and_no_longer_said(name, element):
