@@ -150,6 +150,7 @@ def test_every_gpu_that_an_advisory_names_is_one():
 # What people met, by model, release, GPU and layout: problems.md rows 62 to 89, engine.md part 3.
 MLA, SPARSE = {"attention": "mla", "family": "moe"}, {"attention": "sparse_mla", "family": "moe"}
 MINIMAX = Architecture("minimax_m2", "moe", "gqa", heads=48, kv_heads=8, quantization="fp8")
+M3 = Architecture("minimax_m3_vl", "moe", "gqa", heads=64, kv_heads=4, quantization="mxfp8")
 GLM = Architecture("glm_moe_dsa", **SPARSE, heads=64, quantization="fp8", max_context=202752)
 GLM_FLASH = Architecture("glm5_next", heads=64, quantization="fp8")
 V4 = Architecture("deepseek_v4", heads=64, max_context=1048576)
@@ -183,7 +184,7 @@ PROBLEMS = {
     "VLLM-33678": (known(KIMI), "0.15.0", "MI308X", 8, {}),
     "VLLM-41472": (Architecture("lfm2_moe"), "0.20.0", "MI325X", 1, {}),
     "VLLM-46952": (
-        *(known(KIMI), "0.25.1", "MI355X", 2),
+        *(known(KIMI), "0.24.0", "MI355X", 2),
         {"kv_cache_dtype": "fp8", "aiter": "0.1.16.post2"},
     ),
     "AITER-4363": (GLM, "0.28.0", "MI300X", 1, {"kv_cache_dtype": "fp8", "aiter": "0.1.19"}),
@@ -231,6 +232,18 @@ PROBLEMS = {
     "VLLM-48568": (GLM, "0.25.1", "MI300X", 8, {"args": {"speculative-config": MTP_1}}),
     "VLLM-28222": (DEEPSEEK_R1, "0.12.0", "MI300X", 8, {"args": {"speculative-config": MTP_2}}),
     "VLLM-37887": (known(DEEPSEEK), "0.18.1", "MI355X", 8, {"args": {"speculative-config": MTP_2}}),
+    "VLLM-46760": (known(KIMI), "0.24.0", "MI355X", 4, {"aiter": "0.1.16.post2"}),
+    "VLLM-50563": (known(KIMI), "0.27.1", "MI355X", 8, {"kv_cache_dtype": "fp8"}),
+    "VLLM-38719": (MXFP4, "0.19.1", "MI355X", 4, {"kv_cache_dtype": "fp8"}),
+    "VLLM-56037": (GLM_FLASH, "0.31.0", "MI325X", 8, {}),
+    "VLLM-47158": (M3, "0.25.0", "MI355X", 8, {"ep": True, "env": {"VLLM_ROCM_USE_AITER": 1}}),
+    "VLLM-54717": (
+        *(MINIMAX, "0.27.1", "MI325X", 4),
+        {
+            "args": {"attention-backend": "ROCM_AITER_FA"},
+            "env": {"VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT": 1},
+        },
+    ),
     # engine.md part 3
     "AITER-915": (known(QWEN_BF16), "0.14.1", "MI300X", 8, {}),
     "AITER-4633": (V4, "0.24.0", "MI300X", 8, {}),
@@ -274,6 +287,14 @@ def test_what_people_met_is_told_before_it_happens(name, case):
     assert name in told(assessed(model, version, gpu, size, more))
 
 
+def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
+    for release, told_of in (("0.24.0", False), ("0.25.1", True), ("0.26.0", False)):
+        assert advisory("VLLM-47158").versions.covers(release) is told_of
+    for release, told_of in (("0.25.1", False), ("0.26.0", True), ("0.29.0", False)):
+        assert advisory("VLLM-54717").versions.covers(release) is told_of
+    assert advisory("VLLM-36795") is None  # its fix came before any release had the defect
+
+
 @pytest.mark.parametrize(
     ("name", "release"),
     [
@@ -281,6 +302,10 @@ def test_what_people_met_is_told_before_it_happens(name, case):
         ("VLLM-50455", "0.31.0"),
         ("VLLM-31625", "0.17.0"),
         ("VLLM-43781", "0.23.0"),
+        ("VLLM-46952", "0.25.0"),
+        ("VLLM-47158", "0.26.0"),
+        ("VLLM-46760", "0.25.0"),
+        ("VLLM-50563", "0.28.0"),
     ],
 )
 def test_what_a_release_mends_is_not_said_of_it(name, release):
