@@ -16,6 +16,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules import by_id
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known, read_config
 
 from engine.models import published
@@ -103,6 +104,15 @@ def test_advice_to_switch_aiter_on_is_whole():
     missing = " ".join(item.message for item in found if item.code == "ENGINE-MISSING")
     assert "VLLM_ROCM_USE_AITER=1" in missing
     assert "VLLM_ROCM_USE_AITER_MOE=0" in missing
+
+
+def test_a_measured_gain_is_said_of_what_was_measured():
+    """vllm#56945 measured AITER together with its unified attention, of one model."""
+    aiter, off = by_id()["VLLM-AITER"].reason, by_id()["VLLM-AITER-OFF"].reason
+    for text in (aiter, off):
+        assert "Qwen3.5-122B" in text
+        assert "unified attention" in text
+        assert "MI325X" in text
 
 
 @pytest.mark.parametrize(
