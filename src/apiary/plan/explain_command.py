@@ -197,6 +197,7 @@ def _recipe(
 
 
 GIB = 2**30
+MOST_LAYOUTS = 8  # in a table that is read
 
 
 class Sources:
@@ -280,7 +281,7 @@ def _numbers(replicas: Sequence[int]) -> str:
 
 
 def layout_table(choice: LayoutChoice) -> Table:
-    """Return the layouts that were considered; impossible ones with one reason share a row."""
+    """Return the layouts preferred most; impossible ones with one reason share a row."""
     table = Table(
         title=f"layouts, in the order preferred for {choice.preference} ({choice.because})",
         title_justify="left",
@@ -290,10 +291,13 @@ def layout_table(choice: LayoutChoice) -> Table:
     for name in ("weights\nGiB/GPU", "KV tokens\non the host", "free\nGPUs"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
-    for item in choice.considered:
-        if item.verdict != "dropped":
-            style = "bold" if item.verdict == "chosen" else None
-            table.add_row(item.name, item.verdict, *_layout_numbers(item), item.reason, style=style)
+    kept = [item for item in choice.considered if item.verdict != "dropped"]
+    for item in kept[:MOST_LAYOUTS]:
+        style = "bold" if item.verdict == "chosen" else None
+        table.add_row(item.name, item.verdict, *_layout_numbers(item), item.reason, style=style)
+    if others := kept[MOST_LAYOUTS:]:
+        why = f"{len(others)} more, less preferred; --json has them"
+        table.add_row("…", "possible", "", "", "", why, style="dim")
     for names, reason in _dropped(choice):
         table.add_row(names, "impossible", "", "", "", reason, style="dim")
     return table

@@ -14,6 +14,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import d
 
 from apiary.app.cli import main
 from apiary.app.schemas import schema
+from engine.models import published
 from support.demo import demo_deployment
 from support.topology.topologies import mi325x
 
@@ -46,6 +47,20 @@ def test_the_table_has_the_choice_the_alternatives_and_the_reasons(plan, capsys)
     assert sum("│ possible " in line for line in lines) >= 5
     assert "LAYOUT-NOT-MEASURED" in err
     assert "measure" in err
+
+
+def test_a_table_has_as_many_layouts_as_are_read(plan, capsys):
+    Path("config.json").write_text(json.dumps(published()["Qwen/Qwen3-30B-A3B"]))
+    asked = {"layout": "auto", "model": {"name": "local/small", "path": "/m"}}
+    assert plan("--json", "--model", "config.json", **asked) == 0
+    considered = json.loads(capsys.readouterr().out)["layouts"]["considered"]
+    possible = [one["name"] for one in considered if one["verdict"] != "dropped"]
+    assert len(possible) > 12
+    assert plan("--model", "config.json", **asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line for line in lines if "│ chosen " in line or "│ possible " in line]
+    assert len(rows) == 9
+    assert f"{len(possible) - 8} more" in rows[-1]
 
 
 def test_a_fixed_layout_has_no_table(plan, capsys):
