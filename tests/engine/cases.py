@@ -188,6 +188,7 @@ ODD = (
     ("odd/w4a16", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
     ("nvidia/Llama-3.1-70B-Instruct-FP8", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
     ("nvidia/Kimi-K2.5-NVFP4", Mistake(TRUSTED, limits={"kv_cache_dtype": "fp8_e5m2"})),
+    ("odd/nvfp4", Mistake(TRUSTED, limits={"kv_cache_dtype": "fp8_e5m2"})),
     ("odd/mixed-fp8", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
     ("odd/mixed-fp8-cache", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
     ("odd/mxfp4-situ", Mistake()),

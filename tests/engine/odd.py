@@ -175,6 +175,7 @@ def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[st
         "odd/mixed-fp8": llama | {"quantization_config": MIXED_FP8},
         "odd/mixed-fp8-cache": llama
         | {"quantization_config": MIXED_FP8 | {"kv_cache_quant_algo": "FP8"}},
+        "odd/nvfp4": published["nvidia/Kimi-K2.5-NVFP4"],
         "odd/mxfp4-situ": published["moonshotai/Kimi-K3"],
         "odd/glm-tower": published["zai-org/Glyph"],
         "odd/padded-experts": published["moonshotai/Kimi-Linear-48B-A3B-Instruct"],

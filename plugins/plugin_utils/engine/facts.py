@@ -125,10 +125,11 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
     parts = [one for one in (scheme, *scheme.get("schemes", ())) if one.get("bits") == 4]
     own_class = known["classes"].get(architecture.model_type)
     model_class = own_class or details.get("class")
-    return {
+    result = {
         "model_type": architecture.model_type,
         "model_class": model_class,
-        "model_class_needed": own_class is not None,
+        "model_class_needed": own_class is not None
+        and not _reaches(version, known["generic"].get(architecture.model_type)),
         "config_from": _config_from(architecture.model_type, version),
         "remote_code": bool(details.get("remote_code")),
         "gated_experts": details["ffn_matrices"] == 3 if "ffn_matrices" in details else None,
@@ -146,13 +147,19 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
         **{name: getattr(architecture, name) for name in _OF_MODEL},
         **{name: details.get(name) for name in _OF_DETAILS},
         "quantization": quantization,
-        "quantization_known": None
-        if quantization is None
-        else quantization == "none" or quantization in literals(version, "ROCM_QUANTIZATION"),
         "sliding_layers": (details.get("attention_layers") or {}).get("sliding"),
         "shared_experts": None
         if architecture.family is None
         else bool(architecture.shared_experts),
+    }
+    method = quantization
+    for entry in known["methods"]["names"]:
+        if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(result):
+            method = entry["is"]
+    taken = ("none", *literals(version, "ROCM_QUANTIZATION"))
+    return result | {
+        "quantization_method": method,
+        "quantization_known": None if method is None else method in taken,
     }
 
 
@@ -161,7 +168,11 @@ def _config_from(model_type: str, version: str) -> str:
     first = knowledge("vllm/models.yml")["configs"].get(model_type)
     if first is None:
         return "unknown"
-    return "release" if first != "never" and order(version) >= order(first) else "checkpoint"
+    return "release" if _reaches(version, first) else "checkpoint"
+
+
+def _reaches(version: str, first: str | None) -> bool:
+    return first not in (None, "never") and order(version) >= order(first)
 
 
 def _difference(value: int | None, bound: int | None) -> int | None:

@@ -28,7 +28,10 @@ HYBRID = "Qwen/Qwen3.5-122B-A10B"
 KIMI = "moonshotai/Kimi-K2.5"
 M3 = "MiniMaxAI/MiniMax-M3"
 MIMO = "XiaomiMiMo/MiMo-V2-Flash"
+MIMO_MXFP4 = "XiaomiMiMo/MiMo-V2.6-Flash-RL"
 NEMOTRON = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
+OFF = {"VLLM_ROCM_USE_AITER": 0}
+TRUSTED = {"trust-remote-code": True}
 V4 = "deepseek-ai/DeepSeek-V4-Flash"
 
 
@@ -190,6 +193,41 @@ def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, 
     mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
     changes = {"quantization_config": mixed | {"quantized_layers": layers}}
     assert rules_of(asked(HYBRID, version, changes=changes)) & {"VLLM-NVFP4-W4A16"} == rules
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "changes", "rule"),
+    [
+        ("JetBrains/Mellum2-12B-A2.5B-Base", "0.19.0", {}, "VLLM-CONFIG-UNKNOWN"),
+        ("JetBrains/Mellum2-12B-A2.5B-Base", "0.19.1", {}, None),  # by Transformers' own class
+        (MIMO, "0.19.0", {}, "VLLM-CONFIG-UNKNOWN"),
+        (MIMO, "0.19.1", {}, None),
+        (M3, "0.19.0", {"args": TRUSTED}, "VLLM-MODEL-CLASS"),
+        (M3, "0.19.1", {}, None),
+        (M3, "0.23.0", {}, None),
+        (V4, "0.20.2", {}, "VLLM-QUANTIZATION-ROCM"),
+        ("nvidia/Qwen3-235B-A22B-NVFP4", "0.13.0", {}, "VLLM-NVFP4-PETIT"),
+        ("nvidia/Qwen3-235B-A22B-NVFP4", "0.14.1", {}, "VLLM-QUANTIZATION-ROCM"),
+        ("nvidia/Qwen3-235B-A22B-NVFP4", "0.19.1", {}, "VLLM-QUANTIZATION-ROCM"),
+        ("nvidia/Qwen3-235B-A22B-NVFP4", "0.20.0", {}, None),
+        ("nvidia/Qwen3-235B-A22B-NVFP4", "0.20.0", {"kv": "fp8_e5m2"}, "VLLM-KV-E5M2-MODELOPT"),
+        (MIMO_MXFP4, "0.24.0", {"args": TRUSTED}, "VLLM-MIMO-MXFP4"),
+        (MIMO_MXFP4, "0.26.0", {"args": TRUSTED}, "VLLM-MIMO-MXFP4"),
+        (MIMO_MXFP4, "0.27.0", {"args": TRUSTED}, None),
+        (MIMO_MXFP4, "0.26.0", {"args": TRUSTED, "gpu": "MI355X"}, None),
+        (MIMO_MXFP4, "0.26.0", {"args": TRUSTED, "gpu": "MI355X", "env": OFF}, "VLLM-MIMO-AITER"),
+    ],
+)
+def test_older_releases_refuse_what_their_transformers_or_rocm_lack(name, version, changes, rule):
+    assert rules_of(asked(name, version, **changes)) == ({rule} if rule else set())
+
+
+def test_an_older_release_takes_no_unknown_key_of_speculation():
+    args = {"speculative-config": {"method": "mtp", "moe_backend": "triton"}}
+    args["speculative-config"]["num_speculative_tokens"] = 1
+    refused = asked(HYBRID, "0.18.1", args=args).refused
+    assert [(one.rule, one.stage) for one in refused] == [("VLLM-KNOWN-KEY", "config")]
+    assert rules_of(asked(HYBRID, "0.19.0", args=args)) == set()
 
 
 @pytest.mark.parametrize(
