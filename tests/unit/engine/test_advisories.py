@@ -292,6 +292,8 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         assert advisory("VLLM-47158").versions.covers(release) is told_of
     for release, told_of in (("0.25.1", False), ("0.26.0", True), ("0.29.0", False)):
         assert advisory("VLLM-54717").versions.covers(release) is told_of
+    for release, told_of in (("0.22.1", True), ("0.23.0", False)):
+        assert advisory("VLLM-39192").versions.covers(release) is told_of
     assert advisory("VLLM-36795") is None  # its fix came before any release had the defect
 
 
@@ -341,6 +343,7 @@ def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
         ("AITER-2187", ("VLLM_ROCM_USE_AITER_MOE", "0")),
         ("AITER-1143", ("AITER_ENABLE_VSKIP", "0")),
         ("VLLM-51580", ("VLLM_ROCM_USE_AITER_MOE", "0")),
+        ("VLLM-50563", ("VLLM_ROCM_USE_AITER_MLA", "0")),
     ],
 )
 def test_what_an_element_avoids_is_avoided_and_no_longer_said(name, element):
