@@ -147,6 +147,7 @@ def test_flags_that_only_some_releases_need():
     assert flag(asked(M3, "0.28.0"), "--block-size") == "128"
     assert flag(asked(M3, "0.33.0"), "--block-size") is None
     assert flag(asked(V4, "0.28.0"), "--kv-cache-dtype") == "fp8"
+    assert flag(asked(V4, "0.22.0"), "--kv-cache-dtype") == "fp8"
     assert flag(asked(V4, "0.33.0"), "--kv-cache-dtype") is None
     assert "VLLM-V4-KV" in rules_of(asked(V4, "0.28.0", kv="bfloat16"))
 

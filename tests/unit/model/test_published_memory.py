@@ -22,7 +22,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights impo
 )
 
 from engine.models import published
-from engine.odd import FP8_BLOCKS
+from engine.odd import FP8_BLOCKS, SINKS
 
 CONFIGS = published() | {
     entry["name"]: entry["config"]
@@ -101,6 +101,23 @@ def test_only_a_named_kernel_has_fp8_experts_padded():
     ):
         loaded = as_loaded(model, version, "MI325X", AITER, None, backend)
         assert weights_bytes(loaded, layout) == plain
+
+
+# By vLLM's own parameters of these releases.
+@pytest.mark.parametrize(
+    ("name", "version", "gpu", "held"),
+    [
+        ("odd/sinks", "0.14.1", "MI325X", 1_096_527_936),
+        ("odd/sinks", "0.17.1", "MI355X", 1_337_372_736),
+        ("odd/sinks", "0.19.0", "MI325X", 1_337_372_736),
+        ("deepseek-ai/DeepSeek-V4-Pro", "0.22.0", "MI325X", 143_699_979_428),
+        ("deepseek-ai/DeepSeek-V4-Pro", "0.30.0", "MI355X", 109_447_708_388),
+    ],
+)
+def test_a_release_pads_fp4_experts_to_its_own_steps(name, version, gpu, held):
+    model = read_config(json.dumps(SINKS), name) if name == "odd/sinks" else read(name)
+    loaded = as_loaded(model, version, gpu, AITER)
+    assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.01)
 
 
 # A sequence of the whole context, by vLLM's own groups of layers.
@@ -234,7 +251,7 @@ def test_experts_in_fp4_are_told_by_their_own_key():
 def test_older_releases_do_not_pad_experts():
     model = read("Qwen/Qwen3-30B-A3B")
     for version, env in (
-        ("0.28.0", AITER),
+        ("0.31.0", AITER),
         ("0.33.0", {}),
         ("0.33.0", {**AITER, "VLLM_ROCM_USE_AITER_MOE": "0"}),
     ):
