@@ -237,7 +237,9 @@ def as_loaded(
     Its `step` is set where the engine's differs from the newest one's on a large GPU. ``version``
     is a known one. Without a GPU nothing is known of its kernels. ``encoder_mode`` is
     what --mm-encoder-tp-mode says; with `data` each GPU has the towers whole, with `none` no one.
-    ``moe_backend`` is what --moe-backend says.
+    ``moe_backend`` is what --moe-backend says. A model with towers that a release has no class of
+    its own for runs by Transformers': vLLM splits its towers then, and reads no windows of its text
+    (models/transformers/base.py 0.26.0, create_attention_instances).
     """
     details = {**(architecture.details or {})}
     if encoder_mode == "data" and architecture.vision:
@@ -255,6 +257,10 @@ def as_loaded(
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
             details["expert_steps"] = entry["steps"]
             break
+    if known["model_class_known"] is False and details.get("vision_parameters"):
+        counts = details["attention_layers"]
+        every = {**counts, "full": counts["full"] + counts["sliding"], "sliding": 0}
+        details |= {"vision_whole": 0, "attention_layers": every}
     if packed := details.get("packed_cache"):
         gfx = known["gfx"] or "gfx942"
         if order(version) < order(packed["from"].get(gfx, packed["from"]["gfx942"])):
