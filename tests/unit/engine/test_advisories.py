@@ -235,6 +235,7 @@ PROBLEMS = {
     "VLLM-46760": (known(KIMI), "0.24.0", "MI355X", 4, {"aiter": "0.1.16.post2"}),
     "VLLM-50563": (known(KIMI), "0.27.1", "MI355X", 8, {"kv_cache_dtype": "fp8"}),
     "VLLM-38719": (MXFP4, "0.19.1", "MI355X", 4, {"kv_cache_dtype": "fp8"}),
+    "VLLM-56314": (GLM_FLASH, "0.33.0", "MI355X", 8, {"kv_cache_dtype": "fp8"}),
     "VLLM-56037": (GLM_FLASH, "0.31.0", "MI325X", 8, {}),
     "VLLM-47158": (M3, "0.25.0", "MI355X", 8, {"ep": True, "env": {"VLLM_ROCM_USE_AITER": 1}}),
     "VLLM-54717": (
