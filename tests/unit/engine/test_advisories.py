@@ -293,6 +293,9 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         assert advisory("VLLM-47158").versions.covers(release) is told_of
     for release, told_of in (("0.25.1", False), ("0.26.0", True), ("0.29.0", False)):
         assert advisory("VLLM-54717").versions.covers(release) is told_of
+    for release, told_of in (("0.17.1", True), ("0.18.0", False)):
+        assert advisory("VLLM-35637").versions.covers(release) is told_of
+        assert advisory("VLLM-35637-LATER").versions.covers(release) is not told_of
     for release, told_of in (("0.22.1", True), ("0.23.0", False)):
         assert advisory("VLLM-39192").versions.covers(release) is told_of
     assert advisory("VLLM-36795") is None  # its fix came before any release had the defect
@@ -316,6 +319,13 @@ def test_what_a_release_mends_is_not_said_of_it(name, release):
     assert item.versions.last is not None
     assert not item.versions.covers(release)
     assert item.fixed.startswith(f"vLLM {release} ")
+
+
+@pytest.mark.parametrize(("env", "refused"), [({}, False), ({"VLLM_USE_V2_MODEL_RUNNER": 1}, True)])
+def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused):
+    graphs = {"compilation-config": {"cudagraph_mode": "FULL_DECODE_ONLY"}}
+    more = {"args": graphs, "env": env, "kv_cache_dtype": "fp8"}
+    assert ("VLLM-52644" in told(assessed(V4, "0.28.0", "MI355X", 8, more))) is refused
 
 
 @pytest.mark.parametrize(
