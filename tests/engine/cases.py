@@ -193,6 +193,7 @@ ODD = (
     ("odd/mixed-fp8-cache", Mistake(limits={"kv_cache_dtype": "fp8_e5m2"})),
     ("odd/mxfp4-situ", Mistake()),
     ("odd/mxfp4-situ", Mistake(env={"VLLM_ROCM_USE_AITER_MOE": 0})),
+    ("moonshotai/Kimi-K3", Mistake(TRUSTED)),
     ("odd/glm-tower", Mistake(args={"mm-encoder-tp-mode": "weights"})),
     ("odd/padded-experts", Mistake()),
     ("odd/padded-experts", Mistake(expert_parallel=True)),

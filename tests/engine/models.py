@@ -60,9 +60,21 @@ PROCESSORS = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "processor_class": "Qwen2_5_VLProcessor",
     },
+    "muse_glimmer": {
+        "image_processor_type": "MuseGlimmerImageProcessor",
+        "processor_class": "MuseGlimmerProcessor",
+    },
     "kimi_k25": KIMI,  # whose own is code beside the weights
-    "kimi_k3": KIMI,
+    "kimi_k3": KIMI | {"auto_map": {"AutoImageProcessor": "kimi_k3_vision_processing.Images"}},
 }
+# Stands in for the code that reads images, which older releases take from a Kimi-K3 itself.
+OWN_IMAGES = """from transformers import BaseImageProcessor
+
+
+class Images(BaseImageProcessor):
+    def media_tokens_calculator(self, media):
+        return 1
+"""
 # Stands in for the configuration class that some models bring beside their weights.
 OWN_CLASS = """from transformers import CONFIG_MAPPING, PretrainedConfig
 
@@ -274,6 +286,8 @@ def _write(directory: Path, text: str, quantization: str | None = None) -> None:
         files["hf_quant_config.json"] = quantization
     if processor := PROCESSORS.get(config["model_type"]):
         files["preprocessor_config.json"] = json.dumps(processor)
+        if "auto_map" in processor:
+            files["kimi_k3_vision_processing.py"] = OWN_IMAGES
     if config["model_type"] == "mistral3":
         # With both, vLLM takes a checkpoint as one in Mistral's own format, as on a host.
         files["params.json"] = json.dumps(_params(config))

@@ -261,6 +261,12 @@ def as_loaded(
         counts = details["attention_layers"]
         every = {**counts, "full": counts["full"] + counts["sliding"], "sliding": 0}
         details |= {"vision_whole": 0, "attention_layers": every}
+    for entry in knowledge("vllm/kernels.yml")["whole"] if details else ():
+        if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
+            details["formula_modules"] = [
+                {**one, "sharding": "replicated"} if one["kind"] in entry["kinds"] else one
+                for one in details["formula_modules"]
+            ]
     if packed := details.get("packed_cache"):
         gfx = known["gfx"] or "gfx942"
         if order(version) < order(packed["from"].get(gfx, packed["from"]["gfx942"])):

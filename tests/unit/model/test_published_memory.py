@@ -397,3 +397,11 @@ def test_compressed_caches_lie_in_one_block(name, block):
 def test_compressed_caches_without_an_indexer_stay_unknown():
     model = read("deepseek-ai/DeepSeek-V4-Flash", compress_ratios=[0, 128] * 22)
     assert pages(model, Layout(8), Limits(), 2**20) is None
+
+
+def test_an_older_release_has_the_way_out_of_the_experts_whole():
+    model = read("moonshotai/Kimi-K3")
+    older, newer = (as_loaded(model, release, "MI355X", AITER) for release in ("0.31.0", "0.32.0"))
+    assert weights_bytes(older, Layout(8)) == pytest.approx(206_030_735_856, rel=0.01)
+    more = 92 * 7168 * 3584 * 2 * 7 / 8
+    assert weights_bytes(older, Layout(8)) - weights_bytes(newer, Layout(8)) == more
