@@ -257,10 +257,6 @@ def as_loaded(
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
             details["expert_steps"] = entry["steps"]
             break
-    if known["model_class_known"] is False and details.get("vision_parameters"):
-        counts = details["attention_layers"]
-        every = {**counts, "full": counts["full"] + counts["sliding"], "sliding": 0}
-        details |= {"vision_whole": 0, "attention_layers": every}
     for entry in knowledge("vllm/kernels.yml")["whole"] if details else ():
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
             details["formula_modules"] = [

@@ -12,7 +12,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import (
-    groups,
     kv_bytes_per_token,
     pages,
 )
@@ -119,15 +118,6 @@ def test_a_release_pads_fp4_experts_to_its_own_steps(name, version, gpu, held):
     model = read_config(json.dumps(SINKS), name) if name == "odd/sinks" else read(name)
     loaded = as_loaded(model, version, gpu, AITER)
     assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.01)
-
-
-def test_transformers_class_splits_a_tower_and_reads_no_windows_of_its_text():
-    model = read("meta-models/Muse-Glimmer-30B")
-    older = as_loaded(model, "0.26.0", "MI325X", AITER)
-    assert weights_bytes(older, Layout(4)) == pytest.approx(14_893_459_712, rel=0.01)
-    (group,) = groups(older, Layout(4), "auto")
-    assert (group.kind, group.layers) == ("full", 52)
-    assert as_loaded(model, "0.28.0", "MI325X", AITER).details == model.details
 
 
 # A sequence of the whole context, by vLLM's own groups of layers.
