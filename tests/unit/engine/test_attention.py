@@ -39,6 +39,7 @@ def choose(version, kind="gqa", **elements):
         ("0.10.2", "gqa", AITER, "ROCM_AITER_FA"),
         ("0.10.2", "gqa", {**AITER, "env VLLM_ROCM_USE_AITER_MHA": "0"}, "TRITON_ATTN"),
         ("0.10.2", "gqa", {**AITER, "gfx": "gfx908"}, "TRITON_ATTN"),
+        ("0.11.2", "gqa", {"env VLLM_ATTENTION_BACKEND": "ROCM_AITER_FA"}, "ROCM_AITER_FA"),
         ("0.10.2", "gqa", {"env VLLM_ATTENTION_BACKEND": "ROCM_ATTN"}, "TRITON_ATTN"),
         ("0.11.0", "gqa", {"env VLLM_V1_USE_PREFILL_DECODE_ATTENTION": "1"}, "ROCM_ATTN"),
         ("0.14.1", "gqa", {"env VLLM_ATTENTION_BACKEND": "ROCM_ATTN"}, "ROCM_ATTN"),
