@@ -237,9 +237,7 @@ def as_loaded(
     Its `step` is set where the engine's differs from the newest one's on a large GPU. ``version``
     is a known one. Without a GPU nothing is known of its kernels. ``encoder_mode`` is
     what --mm-encoder-tp-mode says; with `data` each GPU has the towers whole, with `none` no one.
-    ``moe_backend`` is what --moe-backend says. A model with towers that a release has no class of
-    its own for runs by Transformers': vLLM splits its towers then, and reads no windows of its text
-    (models/transformers/base.py 0.26.0, create_attention_instances).
+    ``moe_backend`` is what --moe-backend says.
     """
     details = {**(architecture.details or {})}
     if encoder_mode == "data" and architecture.vision:
@@ -261,8 +259,10 @@ def as_loaded(
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
             details["formula_modules"] = [
                 {**one, "sharding": "replicated"} if one["kind"] in entry["kinds"] else one
-                for one in details["formula_modules"]
+                for one in details.get("formula_modules", ())
             ]
+            if "vision" in entry["kinds"]:
+                details["vision_sharding"] = "replicated"
     if packed := details.get("packed_cache"):
         gfx = known["gfx"] or "gfx942"
         if order(version) < order(packed["from"].get(gfx, packed["from"]["gfx942"])):
