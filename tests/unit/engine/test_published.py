@@ -203,6 +203,8 @@ def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, 
         ("JetBrains/Mellum2-12B-A2.5B-Base", "0.19.1", {}, None),  # by Transformers' own class
         (MIMO, "0.19.0", {}, "VLLM-CONFIG-UNKNOWN"),
         (MIMO, "0.19.1", {}, None),
+        ("tencent/Hy4-preview", "0.28.0", {}, "VLLM-CONFIG-UNKNOWN"),
+        ("tencent/Hy4-preview", "0.29.0", {}, None),
         (M3, "0.19.0", {"args": TRUSTED}, "VLLM-MODEL-CLASS"),
         (M3, "0.19.1", {}, None),
         (M3, "0.23.0", {}, None),
