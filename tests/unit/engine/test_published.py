@@ -323,13 +323,20 @@ def test_whole_experts_of_minimax_m2_avoid_aiter_on_gfx950(gpu, ep, experts):
 
 
 @pytest.mark.parametrize(
-    ("version", "gpu", "switch"),
-    [("0.27.1", "MI325X", "0"), ("0.27.1", "MI355X", None), ("0.28.0", "MI325X", None)],
+    ("version", "gpu", "kv", "switch"),
+    [
+        ("0.27.1", "MI325X", "fp8", "0"),
+        ("0.27.1", "MI325X", "auto", "0"),
+        ("0.27.1", "MI355X", "fp8", "0"),  # vllm#50563: no FP8 query
+        ("0.27.1", "MI355X", "auto", None),
+        ("0.28.0", "MI325X", "fp8", None),
+        ("0.28.0", "MI355X", "fp8", None),
+    ],
 )
-def test_our_own_recipe_for_kimi_avoids_a_kernel_of_gfx950(version, gpu, switch):
+def test_our_own_recipe_for_kimi_avoids_what_the_gluon_kernel_cannot_take(version, gpu, kv, switch):
     """vllm#51964: mla_gluon requires gfx950."""
     yes = {"trust-remote-code": True}
-    made = asked(KIMI, version, 8, gpu=gpu, kv="fp8", args=yes)
+    made = asked(KIMI, version, 8, gpu=gpu, kv=kv, args=yes)
     assert made.recipe.env.get("VLLM_ROCM_USE_AITER_MLA") == switch
 
 
