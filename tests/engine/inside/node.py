@@ -23,7 +23,15 @@ GIB = 1 << 30
 # Operators that vLLM builds for CUDA alone have one of these in their names.
 CUDA_ONLY = ("fp4", "cutlass", "marlin", "machete", "allspark", "minimax")
 # Packages of a ROCm image that this machine has not; vLLM asks whether they are there.
-KERNEL_PACKAGES = ("aiter", "flash_attn", "tilelang", "torchaudio", "triton", "triton_kernels")
+KERNEL_PACKAGES = (
+    "aiter",
+    "flash_attn",
+    "quark",
+    "tilelang",
+    "torchaudio",
+    "triton",
+    "triton_kernels",
+)
 # Transformers asks for it once, when it is imported; of the version that goes with our torch.
 VISION = ("torchvision", "0.28.0")
 HOST_MEMORY_GIB = 1536  # more than any vLLM check of pinned host memory asks for
