@@ -206,11 +206,8 @@ PROBLEMS = {
     "VLLM-50455": (V4, "0.29.0", "MI355X", 8, {"kv_cache_dtype": "fp8"}),
     "VLLM-52150": (GLM, "0.27.0", "MI325X", 8, {}),
     "AITER-2720": (
-        *(known(KIMI), "0.19.0", "MI355X", 4),
-        {
-            "args": {"speculative-config": {"method": "eagle3", "num_speculative_tokens": 5}},
-            "aiter": "0.1.10.post2",
-        },
+        *(known(KIMI), "0.20.0", "MI355X", 4),
+        {"args": {"speculative-config": {"method": "eagle3", "num_speculative_tokens": 5}}},
     ),
     "AITER-3632": (
         *(MXFP4, "0.22.1", "MI355X", 4),
@@ -250,7 +247,17 @@ PROBLEMS = {
     "AITER-4633": (V4, "0.24.0", "MI300X", 8, {}),
     "AITER-1143": (DEEPSEEK_R1, "0.11.0", "MI300X", 8, {}),
     "AITER-2821": (GLM, "0.21.0", "MI300X", 8, {}),
-    "VLLM-26473": (Architecture("qwen3_next", attention="hybrid"), "0.11.0", "MI300X", 2, {}),
+    "VLLM-26473": (
+        *(Architecture("qwen3_next", attention="hybrid"), "0.13.0", "MI300X", 2),
+        {"env": {"VLLM_ATTENTION_BACKEND": "ROCM_ATTN"}},
+    ),
+    "VLLM-47276": (DEEPSEEK_R1, "0.24.0", "MI355X", 1, {"kv_cache_dtype": "fp8"}),
+    "VLLM-52312": (known(KIMI), "0.28.0", "MI355X", 4, {"kv_cache_dtype": "auto"}),
+    "AITER-5192": (KIMI_K3, "0.30.0", "MI355X", 8, {"env": {"VLLM_ROCM_USE_AITER": 1}}),
+    "AITER-5192-OTHERS": (
+        *(GLM, "0.33.0", "MI325X", 8),
+        {"env": {"VLLM_ROCM_USE_AITER": 1}, "image": "vllm/vllm-openai-rocm:v0.33.0"},
+    ),
     "VLLM-52803": (KIMI_K3, "0.33.0", "MI325X", 8, {}),
     "VLLM-49064": (Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI300X", 1, {}),
     "AITER-2343": (
@@ -298,6 +305,12 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         assert advisory("VLLM-35637-LATER").versions.covers(release) is not told_of
     for release, told_of in (("0.22.1", True), ("0.23.0", False)):
         assert advisory("VLLM-39192").versions.covers(release) is told_of
+    for release, told_of in (("0.19.1", False), ("0.20.0", True)):
+        assert advisory("AITER-2720").versions.covers(release) is told_of
+    for release, told_of in (("0.18.1", False), ("0.19.0", True), ("0.24.0", True)):
+        assert advisory("VLLM-47276").versions.covers(release) is told_of
+    for release, told_of in (("0.30.0", True), ("0.31.0", False)):
+        assert advisory("VLLM-57064").versions.covers(release) is told_of
     assert advisory("VLLM-36795") is None  # its fix came before any release had the defect
 
 
@@ -311,6 +324,8 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         ("VLLM-46952", "0.25.0"),
         ("VLLM-47158", "0.26.0"),
         ("VLLM-46760", "0.25.0"),
+        ("VLLM-47276", "0.25.0"),
+        ("VLLM-52656", "0.31.0"),
         ("VLLM-50563", "0.28.0"),
     ],
 )
@@ -326,6 +341,42 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
     graphs = {"compilation-config": {"cudagraph_mode": "FULL_DECODE_ONLY"}}
     more = {"args": graphs, "env": env, "kv_cache_dtype": "fp8"}
     assert ("VLLM-52644" in told(assessed(V4, "0.28.0", "MI355X", 8, more))) is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("VLLM-26473", {}),  # TRITON_ATTN, which is the default of 0.13.0, knows the block
+        ("VLLM-52312", {"env": {"AITER_DISABLE_FMHA_OPUS": 1}}),
+        ("AITER-5192", {"env": {"VLLM_ROCM_USE_AITER": 0}}),
+        ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
+    ],
+)
+def test_a_defect_is_not_said_where_its_code_does_not_run(name, more):
+    model, version, gpu, size, _ = PROBLEMS[name]
+    assert name not in told(assessed(model, version, gpu, size, more))
+
+
+@pytest.mark.parametrize(
+    ("connector", "role", "refused"),
+    [
+        ("NixlConnector", "kv_both", True),
+        ("MoRIIOConnector", "kv_consumer", True),
+        ("MoRIIOConnector", "kv_producer", False),
+        ("OffloadingConnector", "kv_both", False),
+    ],
+)
+def test_only_an_engine_that_decodes_what_another_has_read_replays_it_wrongly(
+    connector, role, refused
+):
+    more = {"args": {"kv-transfer-config": {"kv_connector": connector, "kv_role": role}}}
+    assert ("VLLM-57064" in told(assessed(GLM, "0.30.0", "MI325X", 8, more))) is refused
+
+
+def test_latent_attention_has_no_layout_that_lmcache_reads_wrongly():
+    more = {"args": {"kv-transfer-config": {"kv_connector": "LMCacheConnectorV1"}}}
+    for model, refused in ((MINIMAX, True), (DEEPSEEK_R1, False)):
+        assert ("LMCACHE-4463" in told(assessed(model, "0.28.0", "MI325X", 8, more))) is refused
 
 
 @pytest.mark.parametrize(
