@@ -168,6 +168,7 @@ QWEN_397B = Architecture(
     quantization="fp8",
     details={"moe_intermediate_size": 1024},
 )
+GPT_OSS = Architecture("gpt_oss", "moe", "gqa", heads=64, kv_heads=8, quantization="mxfp4")
 MTP_1 = {"method": "mtp", "num_speculative_tokens": 1}
 MTP_2 = {"method": "mtp", "num_speculative_tokens": 2}
 DEEPSEEK_R1 = Architecture("deepseek_v3", **MLA, heads=128, quantization="fp8")
@@ -251,6 +252,11 @@ PROBLEMS = {
         *(Architecture("qwen3_next", attention="hybrid"), "0.13.0", "MI300X", 2),
         {"env": {"VLLM_ATTENTION_BACKEND": "ROCM_ATTN"}},
     ),
+    "VLLM-44679": (GPT_OSS, "0.22.1", "MI355X", 8, {"env": {"VLLM_ROCM_USE_AITER": 1}}),
+    "VLLM-44893": (
+        *(GPT_OSS, "0.22.1", "MI355X", 4),
+        {"env": {"VLLM_ROCM_USE_AITER": 1}, "aiter": "0.1.14"},
+    ),
     "VLLM-47276": (DEEPSEEK_R1, "0.24.0", "MI355X", 1, {"kv_cache_dtype": "fp8"}),
     "VLLM-52312": (known(KIMI), "0.28.0", "MI355X", 4, {"kv_cache_dtype": "auto"}),
     "AITER-5192": (KIMI_K3, "0.30.0", "MI355X", 8, {"env": {"VLLM_ROCM_USE_AITER": 1}}),
@@ -324,6 +330,8 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         ("VLLM-46952", "0.25.0"),
         ("VLLM-47158", "0.26.0"),
         ("VLLM-46760", "0.25.0"),
+        ("VLLM-44679", "0.23.0"),
+        ("VLLM-44893", "0.24.0"),
         ("VLLM-47276", "0.25.0"),
         ("VLLM-52656", "0.31.0"),
         ("VLLM-50563", "0.28.0"),
