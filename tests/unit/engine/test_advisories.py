@@ -252,6 +252,14 @@ PROBLEMS = {
         *(Architecture("qwen3_next", attention="hybrid"), "0.13.0", "MI300X", 2),
         {"env": {"VLLM_ATTENTION_BACKEND": "ROCM_ATTN"}},
     ),
+    "AITER-3658": (
+        *(QWEN_397B, "0.25.1", "MI355X", 8),
+        {"env": {"VLLM_ROCM_USE_AITER": 1}, "image": "vllm/vllm-openai-rocm:v0.25.1"},
+    ),
+    "AITER-4830": (
+        *(GLM, "0.31.0", "MI300X", 8),
+        {"env": {"VLLM_ROCM_USE_AITER": 1}, "image": "vllm/vllm-openai-rocm:v0.31.0"},
+    ),
     "VLLM-44679": (GPT_OSS, "0.22.1", "MI355X", 8, {"env": {"VLLM_ROCM_USE_AITER": 1}}),
     "VLLM-44893": (
         *(GPT_OSS, "0.22.1", "MI355X", 4),
