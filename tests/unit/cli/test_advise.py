@@ -49,7 +49,7 @@ def test_another_gpu_and_another_aiter_have_others(capsys):
 
 
 def test_an_upgrade_brings_some_and_ends_others(capsys):
-    document = advise(capsys, "--engine", "0.30.0", "--from", "0.27.1", "--model", KIMI)
+    document = advise(capsys, "--engine", "0.31.0", "--from", "0.27.1", "--model", KIMI)
     assert "VLLM-51964" in document["ends"]
     assert "LEFT-CUSTOM-AR" in document["brings"]
     assert set(document["brings"]) <= set(ids(document))

@@ -154,7 +154,8 @@ M3 = Architecture("minimax_m3_vl", "moe", "gqa", heads=64, kv_heads=4, quantizat
 GLM = Architecture("glm_moe_dsa", **SPARSE, heads=64, quantization="fp8", max_context=202752)
 GLM_FLASH = Architecture("glm5_next", heads=64, quantization="fp8")
 V4 = Architecture("deepseek_v4", heads=64, max_context=1048576)
-KIMI_K3 = Architecture("kimi_k3", **MLA, heads=96, max_context=1048576)
+LATENT = {"family": "moe", "attention": "hybrid", "details": {"kv_lora_rank": 512}}
+KIMI_K3 = Architecture("kimi_k3", **LATENT, heads=96, max_context=1048576)
 MXFP4 = Architecture(
     *("kimi_k25", "moe", "mla"),
     heads=64,
@@ -181,7 +182,13 @@ PROBLEMS = {
     "VLLM-50347": (KIMI_K3, "0.27.0", "MI355X", 8, {"aiter": "0.1.19"}),
     "VLLM-57227": (GLM_FLASH, "0.29.0", "MI350X", 8, {"max_num_batched_tokens": 16384}),
     "VLLM-40018": (GLM, "0.20.1", "MI300X", 8, {}),
-    "VLLM-45562": (Architecture("minimax_m3_vl"), "0.22.1", "MI300X", 8, {"kv_cache_dtype": "fp8"}),
+    "VLLM-50237": (
+        *(M3, "0.28.0", "MI325X", 8),
+        {
+            "args": {"speculative-config": {"method": "eagle3", "num_speculative_tokens": 3}},
+            "env": {"VLLM_USE_V2_MODEL_RUNNER": 1},
+        },
+    ),
     "VLLM-33678": (known(KIMI), "0.15.0", "MI308X", 8, {}),
     "VLLM-41472": (Architecture("lfm2_moe"), "0.20.0", "MI325X", 1, {}),
     "VLLM-46952": (
@@ -267,10 +274,10 @@ PROBLEMS = {
     ),
     "VLLM-47276": (DEEPSEEK_R1, "0.24.0", "MI355X", 1, {"kv_cache_dtype": "fp8"}),
     "VLLM-52312": (known(KIMI), "0.28.0", "MI355X", 4, {"kv_cache_dtype": "auto"}),
-    "AITER-5192": (KIMI_K3, "0.30.0", "MI355X", 8, {"env": {"VLLM_ROCM_USE_AITER": 1}}),
+    "AITER-5192": (KIMI_K3, "0.27.1", "MI355X", 8, {"env": {"VLLM_ROCM_USE_AITER": 1}}),
     "AITER-5192-OTHERS": (
-        *(GLM, "0.33.0", "MI325X", 8),
-        {"env": {"VLLM_ROCM_USE_AITER": 1}, "image": "vllm/vllm-openai-rocm:v0.33.0"},
+        *(GLM, "0.31.0", "MI325X", 8),
+        {"env": {"VLLM_ROCM_USE_AITER": 1}, "image": "vllm/vllm-openai-rocm:v0.31.0"},
     ),
     "VLLM-52803": (KIMI_K3, "0.33.0", "MI325X", 8, {}),
     "VLLM-49064": (Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI300X", 1, {}),
@@ -325,6 +332,20 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         assert advisory("VLLM-47276").versions.covers(release) is told_of
     for release, told_of in (("0.30.0", True), ("0.31.0", False)):
         assert advisory("VLLM-57064").versions.covers(release) is told_of
+    for name, first in (
+        ("VLLM-31625", "0.12.0"),
+        ("VLLM-38145", "0.12.0"),
+        ("VLLM-42893", "0.21.0"),
+        ("VLLM-43605", "0.17.0"),
+        ("VLLM-45227", "0.14.0"),
+        ("VLLM-50455", "0.21.0"),
+        ("VLLM-52109", "0.24.0"),
+        ("VLLM-54180", "0.24.0"),
+        ("VLLM-57642", "0.27.0"),
+    ):
+        assert advisory(name).versions.first == first
+    assert advisory("VLLM-54180").versions.last is None
+    assert advisory("VLLM-45562") is None  # 0.24.0 has the model first, with what mends it
     assert advisory("VLLM-36795") is None  # its fix came before any release had the defect
 
 
@@ -343,6 +364,7 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         ("VLLM-47276", "0.25.0"),
         ("VLLM-52656", "0.31.0"),
         ("VLLM-50563", "0.28.0"),
+        ("VLLM-42893", "0.24.0"),
     ],
 )
 def test_what_a_release_mends_is_not_said_of_it(name, release):
@@ -350,6 +372,44 @@ def test_what_a_release_mends_is_not_said_of_it(name, release):
     assert item.versions.last is not None
     assert not item.versions.covers(release)
     assert item.fixed.startswith(f"vLLM {release} ")
+
+
+def test_latent_attention_counts_where_other_layers_recur():
+    for cache, off in (("fp8", "0"), ("auto", None)):
+        made = assessed(KIMI_K3, "0.27.1", "MI355X", 8, {"kv_cache_dtype": cache}).recipe
+        assert made.env.get("VLLM_ROCM_USE_AITER_MLA") == off
+
+
+@pytest.mark.parametrize(
+    ("release", "more", "names"),
+    [
+        ("0.27.1", {}, {"AITER-5192", "VLLM-50347"}),
+        ("0.28.0", {}, set()),
+        ("0.28.0", {"env": {"VLLM_USE_V2_MODEL_RUNNER": 0}}, {"AITER-5192"}),
+        ("0.28.0", {"args": {"speculative-config": MTP_1}}, {"VLLM-50347"}),
+        ("0.27.1", {"kv_cache_dtype": "fp8"}, {"AITER-5192"}),
+    ],
+)
+def test_kimi_k3s_defects_are_of_what_its_release_runs(release, more, names):
+    both = {"AITER-5192", "VLLM-50347"}
+    more = {"aiter": "0.1.19", **more}
+    assert told(assessed(KIMI_K3, release, "MI355X", 8, more)) & both == names
+
+
+@pytest.mark.parametrize(
+    ("model", "release", "env", "first"),
+    [
+        (MINIMAX, "0.28.0", {}, True),
+        (MINIMAX, "0.29.0", {}, False),
+        (MINIMAX, "0.33.0", {"VLLM_USE_V2_MODEL_RUNNER": 0}, True),
+        (known(DEEPSEEK), "0.31.0", {}, True),
+        (GLM, "0.29.0", {}, False),
+        (GLM, "0.32.0", {}, False),
+    ],
+)
+def test_aiter_samples_in_the_first_model_runner_alone(model, release, env, first):
+    more = {"env": {"VLLM_ROCM_USE_AITER": 1, **env}, "aiter": "0.1.19"}
+    assert ("AITER-5192-OTHERS" in told(assessed(model, release, "MI355X", 8, more))) is first
 
 
 @pytest.mark.parametrize(("env", "refused"), [({}, False), ({"VLLM_USE_V2_MODEL_RUNNER": 1}, True)])
