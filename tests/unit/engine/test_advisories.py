@@ -170,6 +170,7 @@ QWEN_397B = Architecture(
     details={"moe_intermediate_size": 1024},
 )
 GPT_OSS = Architecture("gpt_oss", "moe", "gqa", heads=64, kv_heads=8, quantization="mxfp4")
+UNFUSED = {"pass_config": {"fuse_allreduce_rms": False}}
 MTP_1 = {"method": "mtp", "num_speculative_tokens": 1}
 MTP_2 = {"method": "mtp", "num_speculative_tokens": 2}
 DEEPSEEK_R1 = Architecture("deepseek_v3", **MLA, heads=128, quantization="fp8")
@@ -275,6 +276,10 @@ PROBLEMS = {
     "VLLM-47276": (DEEPSEEK_R1, "0.24.0", "MI355X", 1, {"kv_cache_dtype": "fp8"}),
     "VLLM-52312": (known(KIMI), "0.28.0", "MI355X", 4, {"kv_cache_dtype": "auto"}),
     "AITER-5192": (KIMI_K3, "0.27.1", "MI355X", 8, {"env": {"VLLM_ROCM_USE_AITER": 1}}),
+    "AITER-4855-FUSED": (
+        *(MINIMAX, "0.23.0", "MI325X", 8),
+        {"env": {"VLLM_ROCM_USE_AITER": 1}, "image": "vllm/vllm-openai-rocm:v0.23.0"},
+    ),
     "AITER-5192-OTHERS": (
         *(GLM, "0.31.0", "MI325X", 8),
         {"env": {"VLLM_ROCM_USE_AITER": 1}, "image": "vllm/vllm-openai-rocm:v0.31.0"},
@@ -424,6 +429,10 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
     [
         ("VLLM-26473", {}),  # TRITON_ATTN, which is the default of 0.13.0, knows the block
         ("VLLM-52312", {"env": {"AITER_DISABLE_FMHA_OPUS": 1}}),
+        (
+            "AITER-4855-FUSED",
+            {**PROBLEMS["AITER-4855-FUSED"][4], "args": {"compilation-config": UNFUSED}},
+        ),
         ("AITER-5192", {"env": {"VLLM_ROCM_USE_AITER": 0}}),
         ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
     ],
