@@ -127,6 +127,7 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
     model_class = own_class or details.get("class")
     result = {
         "model_type": architecture.model_type,
+        "text_type": details.get("text_type", architecture.model_type),
         "model_class": model_class,
         "model_class_needed": own_class is not None
         and not _reaches(version, known["generic"].get(architecture.model_type)),

@@ -104,7 +104,7 @@ def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
         raise error("MODEL-NO-TYPE", subject, "neither model_type nor architectures is there")
     keys, is_known = reader(config, model_type, subject)
     result = _described(keys, model_type)
-    details = {**(result.details or {}), **_classes(config, first)}
+    details = {**(result.details or {}), **_classes(config, first, model_type)}
     if is_known:
         details |= _formula_sizes(keys, result)
     else:
@@ -121,11 +121,16 @@ def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
     )
 
 
-def _classes(config: Mapping[str, Any], first: Any) -> dict[str, Any]:
-    """Return the class that the config names, and whether its configuration lies beside it."""
+def _classes(config: Mapping[str, Any], first: Any, model_type: str) -> dict[str, Any]:
+    """Return the class that the config names, whether it brings code, and its text's type."""
     beside = config.get("auto_map")
     code = isinstance(beside, Mapping) and "AutoConfig" in beside
-    found = {"class": first if isinstance(first, str) else None, "remote_code": code or None}
+    name = first if isinstance(first, str) else None
+    found: dict[str, Any] = {"class": name, "remote_code": code or None}
+    text = config.get("text_config")
+    kind = text.get("model_type") if isinstance(text, Mapping) else None
+    if isinstance(kind, str) and kind != f"{model_type}_text":
+        found["text_type"] = kind
     return {key: value for key, value in found.items() if value is not None}
 
 
