@@ -170,7 +170,6 @@ QWEN_397B = Architecture(
     details={"moe_intermediate_size": 1024},
 )
 GPT_OSS = Architecture("gpt_oss", "moe", "gqa", heads=64, kv_heads=8, quantization="mxfp4")
-UNFUSED = {"pass_config": {"fuse_allreduce_rms": False}}
 MTP_1 = {"method": "mtp", "num_speculative_tokens": 1}
 MTP_2 = {"method": "mtp", "num_speculative_tokens": 2}
 DEEPSEEK_R1 = Architecture("deepseek_v3", **MLA, heads=128, quantization="fp8")
@@ -431,7 +430,10 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
         ("VLLM-52312", {"env": {"AITER_DISABLE_FMHA_OPUS": 1}}),
         (
             "AITER-4855-FUSED",
-            {**PROBLEMS["AITER-4855-FUSED"][4], "args": {"compilation-config": UNFUSED}},
+            {
+                **PROBLEMS["AITER-4855-FUSED"][4],
+                "env": {"VLLM_ROCM_USE_AITER": 1, "VLLM_ROCM_USE_AITER_CUSTOM_AR": 0},
+            },
         ),
         ("AITER-5192", {"env": {"VLLM_ROCM_USE_AITER": 0}}),
         ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
