@@ -178,6 +178,7 @@ def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[st
         "odd/nvfp4": published["nvidia/Kimi-K2.5-NVFP4"],
         "odd/mxfp4-situ": published["moonshotai/Kimi-K3"],
         "odd/glm-tower": published["zai-org/Glyph"],
+        "odd/later-class": published["meta-models/Muse-Glimmer-30B"],
         "odd/padded-experts": published["moonshotai/Kimi-Linear-48B-A3B-Instruct"],
         "odd/compressed-cache": published["deepseek-ai/DeepSeek-V4-Flash"],
         "odd/nvfp4-clamped": published["deepseek-ai/DeepSeek-V4-Flash"]
