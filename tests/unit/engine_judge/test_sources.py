@@ -132,7 +132,7 @@ def test_releases_take_turns_by_commit():
 
 
 @pytest.mark.parametrize(
-    ("asked", "older"),
+    ("bound", "older"),
     [
         ("<5,>=4.56.0", "transformers4"),
         ("!=5.0.*,!=5.5.0,>=4.56.0", "transformers5"),
@@ -141,11 +141,11 @@ def test_releases_take_turns_by_commit():
         ("<5.20.0,>=5.16.1", None),
     ],
 )
-def test_a_release_gets_the_transformers_of_its_day(tmp_path, pip, asked, older):
+def test_a_release_gets_the_transformers_of_its_day(tmp_path, pip, bound, older):
     place = sources.sources("0.14.1", tmp_path, ENV)
     metadata = place / "vllm-0.14.1.dist-info/METADATA"
-    metadata.write_text(metadata.read_text().replace("<5,>=4.56.0", asked))
-    assert f"transformers{asked}" in metadata.read_text()
+    metadata.write_text(metadata.read_text().replace("<5,>=4.56.0", bound))
+    assert f"transformers{bound}" in metadata.read_text()
     assert bench.older(place) == older
 
 
