@@ -139,7 +139,7 @@ MISTAKES = (
 TRUSTED = {"trust-remote-code": True}
 PARTS_OF_BLOCKS = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"  # 1,536 columns of an expert
 # Not built: they hold no more than a refusal looks at, or are built under their published name.
-NOT_WHOLE = ("odd/new-class", "odd/code-beside", "odd/later-class")
+NOT_WHOLE = ("odd/new-class", "odd/code-beside", "odd/later-class", "odd/other-gpus")
 # The kernels by which a model is built whole, where not only vLLM's own choice.
 NAMED = {PARTS_OF_BLOCKS: (None, "aiter", "triton"), "odd/narrow-experts": (None, "triton")}
 ODD = (
@@ -181,6 +181,7 @@ ODD = (
     ("odd/narrow-values", Mistake(args=TRUSTED)),
     ("odd/new-class", Mistake(until="0.20.2")),
     ("odd/later-class", Mistake(until="0.27.1")),
+    ("odd/other-gpus", Mistake()),
     ("odd/no-gate", Mistake(env={"VLLM_ROCM_USE_AITER_MOE": 1})),
     ("odd/four-mamba-groups", Mistake()),
     ("odd/own-configuration", Mistake()),

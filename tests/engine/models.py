@@ -67,6 +67,9 @@ PROCESSORS = {
     "kimi_k25": KIMI,  # whose own is code beside the weights
     "kimi_k3": KIMI | {"auto_map": {"AutoImageProcessor": "kimi_k3_vision_processing.Images"}},
 }
+# What such checkpoints call their tokenizer. Without it Transformers asks for the type's configuration,
+# which the transformers of releases up to 0.19.0 lacks and vLLM has.
+TOKENIZERS = {"deepseek_vl_v2": "LlamaTokenizerFast"}
 # Stands in for the code that reads images, which older releases take from a Kimi-K3 itself.
 OWN_IMAGES = """from transformers import BaseImageProcessor
 
@@ -281,7 +284,9 @@ def _write(directory: Path, text: str, quantization: str | None = None) -> None:
     """Write a config.json, and what releases ask for beside it."""
     config: Config = json.loads(text)
     files = {"config.json": text}
-    files |= {"tokenizer.json": tokenizer(), "tokenizer_config.json": "{}"}
+    named = TOKENIZERS.get(config["model_type"])
+    about = {"tokenizer_class": named} if named else {}
+    files |= {"tokenizer.json": tokenizer(), "tokenizer_config.json": json.dumps(about)}
     if quantization:
         files["hf_quant_config.json"] = quantization
     if processor := PROCESSORS.get(config["model_type"]):

@@ -184,6 +184,8 @@ def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[st
         "odd/nvfp4-clamped": published["deepseek-ai/DeepSeek-V4-Flash"]
         | {"quantization_config": NVFP4_EXPERTS},
         "odd/narrow-values": published["XiaomiMiMo/MiMo-V2-Flash"],
+        "odd/other-gpus": sparse
+        | {"architectures": ["Dots3NoteForCausalLM"], "model_type": "dots3_note"},
         "odd/new-class": llama
         | {"architectures": ["Step3p7ForConditionalGeneration"], "model_type": "step3p7"},
     }

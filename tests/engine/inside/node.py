@@ -26,6 +26,7 @@ CUDA_ONLY = ("fp4", "cutlass", "marlin", "machete", "allspark", "minimax")
 KERNEL_PACKAGES = (
     "aiter",
     "flash_attn",
+    "kaldi_native_fbank",
     "quark",
     "tilelang",
     "torchaudio",

@@ -26,6 +26,7 @@ CONFIGS = published()
 GEMMA = "google/gemma-4-26B-A4B"
 HYBRID = "Qwen/Qwen3.5-122B-A10B"
 KIMI = "moonshotai/Kimi-K2.5"
+KIMI_LINEAR = "moonshotai/Kimi-Linear-48B-A3B-Instruct"
 M3 = "MiniMaxAI/MiniMax-M3"
 MIMO = "XiaomiMiMo/MiMo-V2-Flash"
 MIMO_MXFP4 = "XiaomiMiMo/MiMo-V2.6-Flash-RL"
@@ -204,7 +205,11 @@ def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, 
         (MIMO, "0.19.0", {}, "VLLM-CONFIG-UNKNOWN"),
         (MIMO, "0.19.1", {}, None),
         ("tencent/Hy4-preview", "0.28.0", {}, "VLLM-CONFIG-UNKNOWN"),
-        ("tencent/Hy4-preview", "0.29.0", {}, None),
+        ("tencent/Hy4-preview", "0.29.0", {}, "VLLM-MODEL-ROCM"),
+        ("tencent/Hy4-preview", "0.30.0", {}, None),
+        (KIMI_LINEAR, "0.11.2", {}, None),
+        (KIMI_LINEAR, "0.12.0", {}, "VLLM-KIMI-LINEAR"),
+        (KIMI_LINEAR, "0.13.0", {}, None),
         ("mistralai/Ministral-3-14B-Instruct-2512", "0.11.2", {}, "VLLM-CONFIG-TEXT"),
         ("mistralai/Ministral-3-14B-Instruct-2512", "0.12.0", {}, None),
         (M3, "0.19.0", {"args": TRUSTED}, "VLLM-MODEL-CLASS"),
@@ -390,5 +395,5 @@ def test_flash_attention_is_switched_off_only_where_aiter_has_it(config, version
 def test_padded_experts_of_kimi_linear_are_refused_from_the_release_that_pads_them(
     version, size, refused
 ):
-    made = asked("moonshotai/Kimi-Linear-48B-A3B-Instruct", version, size)
+    made = asked(KIMI_LINEAR, version, size)
     assert ("VLLM-KIMI-LINEAR-PADDED" in rules_of(made)) is refused

@@ -81,9 +81,32 @@ def test_a_rule_of_other_gpus_need_not_be_fed(gpu, met):
     assert ("VLLM-K3-MXFP4" in unfed("0.33.0", [], gpu)) is met
 
 
-@pytest.mark.parametrize(("version", "met"), [("0.26.0", True), ("0.27.1", False)])
+@pytest.mark.parametrize(("version", "met"), [("0.27.1", True), ("0.28.0", False)])
 def test_no_model_need_be_too_new_for_a_release_that_knows_all_classes(version, met):
     assert ("VLLM-MODEL-CLASS" in unfed(version, [])) is met
+
+
+@pytest.mark.parametrize(
+    ("version", "rule"),
+    [
+        ("0.27.1", "VLLM-MODEL-CLASS"),
+        ("0.28.0", "VLLM-MODEL-CUDA"),
+        (newest(), "VLLM-MODEL-CUDA"),
+    ],
+)
+def test_a_class_that_imports_kernels_of_other_gpus_is_refused(known, version, rule):
+    fed = {case.id: case for case in cases.mistaken(version, known, [], "MI325X")}
+    assert fed["odd/other-gpus TP8"].refused == ((rule, "config"),)
+
+
+def test_sliding_layers_with_sinks_have_a_backend_beside_the_others(known):
+    fed = {
+        version: case.backend
+        for version in ("0.19.1", "0.24.0")
+        for case in cases.mistaken(version, known, [], "MI325X")
+        if case.id.startswith("odd/narrow-values")
+    }
+    assert fed == {"0.19.1": "ROCM_AITER_UNIFIED_ATTN, ROCM_ATTN", "0.24.0": "TRITON_ATTN_DIFFKV"}
 
 
 def test_the_same_command_is_fed_once(known):
