@@ -15,7 +15,6 @@ phase prints at once. The exit status is 1 if any stage failed.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -60,9 +59,6 @@ def _make(target: str) -> Stage:
     return Stage(target, ("make", "--no-print-directory", target))
 
 
-PINS = (REPOSITORY / "requirements/engine-sources.txt").read_text(encoding="utf-8")
-NEWEST = re.findall(r"(?m)^vllm==(\S+)", PINS)[-1]
-ENGINE = ("make", "--no-print-directory", "test-engine")
 STAGES = {
     stage.name: stage
     for stage in (
@@ -70,8 +66,10 @@ STAGES = {
         *map(_make, ("chaos", "fleet", "e2e", "test-vm", "test-engine", "stranger", "routers")),
         _make("test-quality"),
         _make("stranger-fleet"),
-        Stage("engine-newest", (*ENGINE, f"ENGINE={NEWEST} --small --optional")),
-        Stage("engine-turns", (*ENGINE, "ENGINE=--small --optional --turns 2")),
+        Stage(
+            "engine-turns",
+            ("make", "--no-print-directory", "test-engine", "ENGINE=--small --optional --turns 2"),
+        ),
         Stage("molecule", (sys.executable, "tests/lab/scenarios.py", "ci")),
         Stage("molecule-night", (sys.executable, "tests/lab/scenarios.py", "night")),
         _pytest("bench", "bench", "-n=auto"),
@@ -105,7 +103,7 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
     # What has one process alone is beside what has more, so that no core waits for it.
     "check": (
         ("unit", "lint"),
-        ("bench", "engine-newest"),
+        ("bench", "engine-turns"),
         (*LAB, "sanity", "browser", "telemetry"),
     ),
     "test": (("unit",), ("bench",), (*LAB, "browser", "telemetry")),
@@ -122,7 +120,6 @@ SUITES: dict[str, tuple[tuple[str, ...], ...]] = {
         *((name,) for name in ("fleet", "e2e", "test-vm", "test-engine")),
         ("stranger",),
         ("stranger-fleet",),
-        ("engine-turns",),
         ("routers",),
         ("test-quality",),
     ),
