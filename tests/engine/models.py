@@ -67,8 +67,8 @@ PROCESSORS = {
     "kimi_k25": KIMI,  # whose own is code beside the weights
     "kimi_k3": KIMI | {"auto_map": {"AutoImageProcessor": "kimi_k3_vision_processing.Images"}},
 }
-# What such checkpoints call their tokenizer. Without it Transformers asks for the type's configuration,
-# which the transformers of releases up to 0.19.0 lacks and vLLM has.
+# What such checkpoints call their tokenizer. Without it Transformers asks for the type's
+# configuration, which that of releases up to 0.19.0 has not.
 TOKENIZERS = {"deepseek_vl_v2": "LlamaTokenizerFast"}
 # Stands in for the code that reads images, which older releases take from a Kimi-K3 itself.
 OWN_IMAGES = """from transformers import BaseImageProcessor
