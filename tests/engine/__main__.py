@@ -208,9 +208,11 @@ def hear(
     """Put the cases to one release."""
     begun = time.monotonic()
     gpu = arguments.gpu
-    canaries = cases.canaries(known[CANARY], gpu, put[0].env if put else {})
+    shared = put[0].env if put else {}
+    canaries = cases.canaries(known[CANARY], gpu, shared)
+    classes = [] if arguments.only else [Case("classes", gpu, ("classes", "registered"), shared)]
     log = HOME / f"{version}-{gpu}.log"
-    said = bench.opinions(place, env, [*canaries, *put], gpu, log, arguments.kept)
+    said = bench.opinions(place, env, [*canaries, *classes, *put], gpu, log, arguments.kept)
     if arguments.kept:
         say(f"{version}: {sum(case.id in said for case in put)} of {len(put)} commands were judged")
         put = [case for case in put if case.id in said]
@@ -219,6 +221,8 @@ def hear(
     silent = verdict.canary_problem(verdict.verdict(case, said[case.id]) for case in canaries)
     problems = [f"vLLM {version}: {silent}"] if silent else []
     problems += verdict.disagreements(version, verdicts)
+    if "classes" in said:
+        problems += verdict.foreign(version, said["classes"])
     part = arguments.small or arguments.only or arguments.kept
     never = [] if part else verdict.unfed(version, verdicts, gpu)
     problems += [f"vLLM {version}: no case feeds {rule}" for rule in never]

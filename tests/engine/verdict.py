@@ -182,6 +182,23 @@ def unfed(version: str, verdicts: Iterable[Verdict], gpu: str = "MI325X") -> lis
     return sorted(enforced - met - unmeetable)
 
 
+def foreign(version: str, opinion: Mapping[str, Any]) -> list[str]:
+    """Say what Apiary and vLLM say otherwise of: the classes that a release has for other GPUs."""
+    if "broken" in opinion:
+        return [f"vLLM {version}: the judge cannot say which classes it has: {opinion['broken']}"]
+    refused = {
+        name
+        for name in literals(resolve_version(version, None).version, "MODEL_CLASSES")
+        for rule in rules()
+        if rule.kind == "refuse" and rule.versions.covers(version)
+        if rule.when.holds({"model_class": name}) is True
+    }
+    own = opinion["classes"]
+    problems = [f"no rule refuses {name}: {own[name]}" for name in sorted({*own} - refused)]
+    problems += [f"a rule refuses {name}, and it can be had" for name in sorted(refused - {*own})]
+    return [f"vLLM {version}: {problem}" for problem in problems]
+
+
 def row(version: str, verdicts: Sequence[Verdict], seconds: float) -> tuple[str, ...]:
     """Return a version's line of the table."""
     outcomes = [verdict.outcome for verdict in verdicts]

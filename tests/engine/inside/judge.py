@@ -7,9 +7,10 @@
     judge.py SOURCES < DOCKET > OPINIONS
 
 SOURCES holds the release's `vllm` package. DOCKET is one JSON document: `gpus` (the fields of
-node.Gpu by name), `count` of them, and `cases`, each with `id`, `key`, `gpu`, `argv` ("serve", …)
-and `env`. OPINIONS is a JSON object a line: a case's `id` and `key`, its `seconds`, and what
-proceedings.opinion says, or `broken` with the reason why nothing can be said.
+node.Gpu by name), `count` of them, and `cases`, each with `id`, `key`, `gpu`, `env` and `argv`
+("serve", …; or "classes"). OPINIONS is a JSON object a line: a case's `id` and `key`, its
+`seconds`, and what proceedings.opinion (or .classes) says, or `broken` with the reason why nothing
+can be said.
 
 vLLM reads some of its environment while it is imported. So torch is imported once, a fork of that
 imports vLLM for each GPU and environment, and each case is a fork of that.
@@ -111,7 +112,7 @@ def hear_one(case: Case) -> dict[str, Any]:
     import proceedings
 
     os.environ |= case["env"]
-    return proceedings.opinion(case)
+    return proceedings.classes() if case["argv"][0] == "classes" else proceedings.opinion(case)
 
 
 def in_fork(work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:

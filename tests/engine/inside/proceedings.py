@@ -93,6 +93,27 @@ def opinion(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def classes() -> dict[str, Any]:
+    """Return the registered classes that the release's own code refuses to import on this node.
+
+    `classes` has the reason by the name that checkpoints use. One that only lacks another package
+    (an image may have it) is none of them, and no drafting model's class is looked at.
+    """
+    from vllm.model_executor.models import registry
+
+    found = {}
+    for name, registered in registry.ModelRegistry.models.items():
+        if name in registry._SPECULATIVE_DECODING_MODELS:
+            continue
+        try:
+            registered.load_model_cls()
+        except Exception as problem:
+            lacking = getattr(problem, "name", None) or "vllm"
+            if lacking.startswith("vllm"):
+                found[name] = " ".join(f"{type(problem).__name__}: {problem}".split())[:WORDS]
+    return {"classes": found}
+
+
 class _Log(logging.Handler):
     """Keeps what vLLM calls deprecated."""
 

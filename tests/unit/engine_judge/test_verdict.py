@@ -12,6 +12,7 @@ from engine.cases import Case
 from engine.verdict import (
     canary_problem,
     disagreements,
+    foreign,
     record,
     row,
     summary,
@@ -114,6 +115,27 @@ def test_a_judge_that_agrees_with_a_canary_is_named():
     assert canary_problem([wrong, wrong]) is None
     assert canary_problem([wrong, right]) == "the judge does not see a wrong case: a case"
     assert canary_problem([broken]) is not None
+
+
+@pytest.mark.parametrize(
+    ("version", "own", "words"),
+    [
+        ("0.29.0", ["Dots3NoteForCausalLM", "HYV4ForCausalLM"], []),
+        ("0.30.0", ["Dots3NoteForCausalLM"], []),
+        ("0.20.2", [], []),
+        ("0.30.0", ["Dots3NoteForCausalLM", "HYV4ForCausalLM"], ["no rule refuses HYV4"]),
+        ("0.29.0", ["Dots3NoteForCausalLM"], ["a rule refuses HYV4"]),
+    ],
+)
+def test_a_class_for_other_gpus_is_refused_by_a_rule_and_no_other_is(version, own, words):
+    opinion = {"classes": {name: "NotImplementedError: not on ROCm" for name in own}}
+    found = foreign(version, opinion)
+    assert len(found) == len(words)
+    assert all(word in problem for word, problem in zip(words, found, strict=True))
+
+
+def test_classes_that_the_judge_cannot_name_are_no_agreement():
+    assert foreign("0.30.0", {"broken": "its process ended"}) != []
 
 
 def test_the_table_counts_every_case_once():
