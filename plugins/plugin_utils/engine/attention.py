@@ -65,8 +65,9 @@ def choose(facts: Mapping[str, Fact]) -> Choice:
     version, attention = str(facts["version"]), facts.get("attention")
     dense = facts.get("model_type") in knowledge("vllm/attention.yml")["dense"]
     if dense or (attention == "hybrid" and facts.get("latent")):  # its layers that attend at all
+        block = {} if dense else {"flag block_size": ""}  # vLLM sets it to hold the state
         attention = "mla"
-        facts = {**facts, "attention": attention}
+        facts = {**facts, "attention": attention, **block}
     own = _own(facts, version)
     if own is not None and not own.get("beside"):
         return Choice(own["backend"], "none", because=own["because"])

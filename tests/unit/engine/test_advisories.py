@@ -156,6 +156,7 @@ GLM_FLASH = Architecture("glm5_next", heads=64, quantization="fp8")
 V4 = Architecture("deepseek_v4", heads=64, max_context=1048576)
 LATENT = {"family": "moe", "attention": "hybrid", "details": {"kv_lora_rank": 512}}
 KIMI_K3 = Architecture("kimi_k3", **LATENT, heads=96, max_context=1048576)
+KIMI_LINEAR = Architecture("kimi_linear", **LATENT, heads=32)
 MXFP4 = Architecture(
     *("kimi_k25", "moe", "mla"),
     heads=64,
@@ -382,6 +383,75 @@ def test_latent_attention_counts_where_other_layers_recur():
     for cache, off in (("fp8", "0"), ("auto", None)):
         made = assessed(KIMI_K3, "0.27.1", "MI355X", 8, {"kv_cache_dtype": cache}).recipe
         assert made.env.get("VLLM_ROCM_USE_AITER_MLA") == off
+
+
+FP8_CACHE = {"kv_cache_dtype": "fp8"}
+OFFLOAD = {"args": {"kv-offloading-size": 64}}
+TRITON = {"args": {"attention-backend": "ROCM_AITER_TRITON_MLA"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "release", "gpu", "size", "more"),
+    [
+        ("VLLM-52312", KIMI_K3, "0.28.0", "MI355X", 8, {"aiter": "0.1.19"}),
+        ("VLLM-46952", KIMI_LINEAR, "0.24.0", "MI355X", 1, FP8_CACHE | {"aiter": "0.1.16.post2"}),
+        ("VLLM-46760", KIMI_LINEAR, "0.24.0", "MI355X", 2, {"aiter": "0.1.16.post2"}),
+        ("VLLM-38145", KIMI_LINEAR, "0.13.0", "MI325X", 2, TRITON),
+        ("AITER-3139", KIMI_LINEAR, "0.19.1", "MI325X", 2, {}),
+    ],
+)
+def test_a_defect_of_latent_attention_is_of_the_hybrids_that_have_such_layers(
+    name, model, release, gpu, size, more
+):
+    assert name in told(assessed(model, release, gpu, size, more))
+    others = dataclasses.replace(model, model_type="qwen3_next", kv_heads=2, details={})
+    assert name not in told(assessed(others, release, gpu, size, more))
+
+
+@pytest.mark.parametrize(
+    ("size", "version", "rules_of_it"),
+    [
+        (8, "0.17.1", {"VLLM-MLA-FP8-KV"}),  # 4 heads a GPU, for which AITER has no kernel
+        (2, "0.17.1", set()),
+        (2, "0.11.0", {"VLLM-AITER-MLA-FP8-KV"}),
+        (8, "0.18.1", set()),
+    ],
+)
+def test_an_fp8_cache_of_latent_layers_is_refused_in_hybrids_too(size, version, rules_of_it):
+    refused = assessed(KIMI_LINEAR, version, "MI325X", size, FP8_CACHE).refused
+    fp8 = {item.rule for item in refused if item.rule.endswith("MLA-FP8-KV")}
+    assert fp8 == rules_of_it
+
+
+def test_latent_layers_of_hybrids_multiply_no_fp4_on_gfx942():
+    for model, value in ((KIMI_LINEAR, "0"), (QWEN_397B, None)):
+        made = assessed(model, "0.16.0", "MI325X", 8, {}).recipe
+        assert made.env.get("VLLM_ROCM_USE_AITER_FP4BMM") == value
+
+
+def test_layouts_of_keys_and_values_are_not_those_of_hybrids_with_latent_attention():
+    shuffled = {"env": {"VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT": 1}}
+    lmcache = {"args": {"kv-transfer-config": {"kv_connector": "LMCacheConnectorV1"}}}
+    for name, release, more in (
+        ("VLLM-39192", "0.22.1", shuffled),
+        ("LMCACHE-4463", "0.28.0", lmcache),
+    ):
+        for model, concerned in ((QWEN_397B, True), (KIMI_LINEAR, False)):
+            assert (name in told(assessed(model, release, "MI325X", 8, more))) is concerned
+
+
+@pytest.mark.parametrize(
+    ("release", "concerned"), [("0.16.0", True), ("0.20.2", True), ("0.21.0", False)]
+)
+def test_kv_offload_of_old_releases_starts_without_the_hybrid_cache_manager_alone(
+    release, concerned
+):
+    made = assessed(MINIMAX, release, "MI325X", 4, OFFLOAD)
+    assert ("--disable-hybrid-kv-cache-manager" in made.recipe.argv) is concerned
+    assert ("KVCACHED-267" in told(made)) is concerned
+    hybrid = assessed(QWEN_397B, release, "MI325X", 4, OFFLOAD)
+    assert "--disable-hybrid-kv-cache-manager" not in hybrid.recipe.argv
+    assert ("KVCACHED-267-HYBRID" in told(hybrid)) is concerned
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,19 @@ def test_what_is_not_known_is_not_guessed(version, kind, elements):
     assert choose(version, kind, **elements) == attention.Choice()
 
 
+@pytest.mark.parametrize(
+    ("version", "switch", "backend"),
+    [
+        ("0.16.0", "1", "ROCM_AITER_MLA"),
+        ("0.16.0", "0", "TRITON_MLA"),  # a block of one token would make it AITER's elsewhere
+        ("0.20.2", "0", "TRITON_MLA"),  # which takes no such block elsewhere
+    ],
+)
+def test_blocks_hold_the_state_of_a_hybrid_with_latent_attention(version, switch, backend):
+    elements = {"env VLLM_ROCM_USE_AITER": switch, "flag block_size": "1", "latent": True}
+    assert choose(version, "hybrid", **elements).backend == backend
+
+
 def test_an_unknown_fact_is_no_obstacle():
     assert choose("0.33.0", head_dim=None, sinks=None).backend == "ROCM_ATTN"
 
