@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..deployment import Deployment, check_deployment
+from ..documents import knowledge
 from ..findings import ApiaryError, Finding, has_errors
 from ..model.types import Architecture
 from . import attention, types
@@ -53,6 +54,15 @@ class Command:
             return read_env(entry["env"], value, self.version)
         return read_flag(entry["flag"], value, self.version)
 
+    def judged(self, finding: Finding) -> Finding:
+        """Return what is wrong with an element; a note of a variable that vLLM goes on without."""
+        past, name = knowledge("vllm/renamed.yml"), finding.subject
+        checked = self.facts.get("flag fail_on_environ_validation") == "true"
+        if finding.code != "ENGINE-UNKNOWN-ENV" or name not in past["ignored"] or checked:
+            return finding
+        message = f"{finding.message}; {past['env'][name]}"
+        return Finding("ENGINE-NO-EFFECT", name, message, source=finding.source)
+
     def choose_backend(self) -> None:
         """Find out, once all elements are there, which attention backend vLLM will choose."""
         self.choice = attention.choose(self.facts)
@@ -96,9 +106,13 @@ class Assembly(Command):
         return {each.name: each.text for each in self.elements.values() if not each.argv}
 
     def _note(self, problems: Iterable[Problem], key: str) -> None:
-        """Refuse what is wrong with one element."""
+        """Refuse what is wrong with one element, or note it."""
         for problem in problems:
-            self.refuse(problem.check, problem.finding, problem.stage)
+            finding = self.judged(problem.finding)
+            if finding is problem.finding:
+                self.refuse(problem.check, finding, problem.stage)
+            else:
+                self.findings.append(finding)
             if problem.check not in self.forced:
                 self.hide(key)
 

@@ -185,14 +185,8 @@ class _Evaluated(Command):
             for finding in self.command.findings
             if finding.code == "ENGINE-RECIPE-UNRESOLVED"
         ]
-        checked = self.facts.get("flag fail_on_environ_validation") == "true"
-        retired = () if checked else knowledge("vllm/renamed.yml")["env"]
-        for finding in (problem.finding for problem in problems):
+        for finding in (self.judged(problem.finding) for problem in problems):
             self.hide(element)
-            if finding.code == "ENGINE-UNKNOWN-ENV" and name in retired:  # vLLM ignores it
-                ignored = Finding("ENGINE-NO-EFFECT", "", "", source=finding.source)
-                self._say(ignored, line, f"{name}: {finding.message}", finding.remedy)
-                continue
             # What a variable stands for is not known, so it is not wrong either.
             bad = finding.code == "ENGINE-BAD-VALUE"
             if not bad or not any(variable in finding.message for variable in unset):

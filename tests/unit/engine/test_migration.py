@@ -70,13 +70,16 @@ def test_a_default_that_changes_under_the_recipe_is_said():
     assert not [name for name, kind in found if "FLASHINFER" in name]
 
 
+GONE = "VLLM_V1_USE_PREFILL_DECODE_ATTENTION"
+
+
 def test_what_the_new_version_refuses_comes_first():
-    old = deployment(QWEN, "0.11.0", 4, ep=True, env={"VLLM_USE_V1": 1})
-    new = deployment(QWEN, "0.33.0", 4, ep=True, env={"VLLM_USE_V1": 1})
+    old = deployment(QWEN, "0.11.0", 4, ep=True, env={GONE: 1})
+    new = deployment(QWEN, "0.33.0", 4, ep=True, env={GONE: 1})
     before = recipe(known(QWEN), old, "MI325X", 8000)
     first, *_ = migration(before, assess(known(QWEN), new, "MI325X", 8000))
-    assert (first.element, first.kind) == ("VLLM_USE_V1", "refused")
-    assert "0.9.2 to 0.11.0" in first.reason
+    assert (first.element, first.kind) == (GONE, "refused")
+    assert "0.9.2 to 0.14.1" in first.reason
 
 
 def test_a_flag_that_is_gone_says_what_replaces_it():

@@ -5,7 +5,9 @@
 """The operator's overrides: spelled for the version, kept, dropped or refused."""
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import recipe
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 
@@ -34,6 +36,29 @@ def after(argv, name, count=1):
 @pytest.mark.parametrize("key", ["seed", "--seed", "-seed"])
 def test_dashes_may_be_left_out(key):
     assert after(make(args={key: 7}).argv, "--seed") == ("7",)
+
+
+@pytest.mark.parametrize("name", knowledge("vllm/renamed.yml")["ignored"])
+def test_a_variable_of_the_past_that_chose_nothing_is_noted_as_explain_has_it(name):
+    """vLLM warns and goes on; what chose what runs stays refused, below."""
+    (noted,) = [item for item in make(env={name: 1}).findings if item.subject == name]
+    command = f"{name}=1 vllm serve m -tp 8"
+    reviewed = review(command, QWEN3, deployment(version="0.33.0"), "MI325X").findings
+    (explained,) = [item for item in reviewed if name in item.message]
+    for found in (noted, explained):
+        assert (found.code, found.severity) == ("ENGINE-NO-EFFECT", "info")
+        assert "known in 0.9.2" in found.message
+        assert "leave it out" in found.message
+
+
+@pytest.mark.parametrize("name", ["VLLM_ATTENTION_BACKEND", "VLLM_V1_USE_PREFILL_DECODE_ATTENTION"])
+def test_a_variable_of_the_past_that_chose_what_runs_is_wrong_in_explain_as_in_a_plan(name):
+    command = f"{name}=ROCM_ATTN vllm serve m -tp 8"
+    reviewed = review(command, QWEN3, deployment(version="0.33.0"), "MI325X").findings
+    (explained,) = [item for item in reviewed if name in item.message]
+    planned = refused(env={name: "ROCM_ATTN"})
+    assert (explained.code, explained.severity) == (planned.code, planned.severity)
+    assert planned.code == "ENGINE-UNKNOWN-ENV"
 
 
 @pytest.mark.parametrize("key", ["max_cudagraph_capture_size", "--max-cudagraph-capture-size"])
@@ -144,6 +169,13 @@ def test_rules_see_the_overrides():
         (
             "0.33.0",
             {},
+            {"VLLM_V1_USE_PREFILL_DECODE_ATTENTION": 1},
+            "ENGINE-UNKNOWN-ENV",
+            ["0.9.2 to 0.14.1", "use --attention-backend ROCM_ATTN"],
+        ),
+        (
+            "0.33.0",
+            {"fail-on-environ-validation": True},
             {"VLLM_USE_V1": 1},
             "ENGINE-UNKNOWN-ENV",
             ["0.9.2 to 0.11.0", "only engine"],

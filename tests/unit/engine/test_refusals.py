@@ -272,7 +272,7 @@ def test_fp8_blocks_are_not_refined_below_32(version, args, env, refused):
 
 
 def test_all_refusals_come_at_once():
-    asked = deployment(size=3, args={"no-such": 1}, env={"VLLM_USE_V1": 1})
+    asked = deployment(size=3, args={"no-such": 1}, env={"VLLM_NO_SUCH": 1})
     assert {"ENGINE-TP-HEADS", "ENGINE-UNKNOWN-FLAG", "ENGINE-UNKNOWN-ENV"} <= set(refusal(asked))
 
 
