@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,6 +33,66 @@ FEATURES = (
     Features(speculation="mtp", text_only=True, kv_offload_gib=64),
     Features(speculation="ngram", encoder_data_parallel=False, eplb=True),
 )
+# Put where upstream names a draft or a template; _beside() writes what lies at the two places.
+BESIDE = Features(speculation="draft", draft_model="/a/draft", chat_template="/a/template")
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}\n"
+# What an operator may ask for beside, and had better not, from a release on: it feeds the rules.
+GUESSES = {"method": "dflash", "model": BESIDE.draft_model, "num_speculative_tokens": 15}
+MISTAKES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("zai-org/GLM-4.5", "0.11.2", {"speculative-config": GUESSES | {"method": "eagle3"}}),
+    ("Qwen/Qwen3.5-397B-A17B", "0.20.0", {"speculative-config": GUESSES}),
+    (
+        "Qwen/Qwen3.5-397B-A17B",
+        "0.20.0",
+        {
+            "speculative-config": GUESSES | {"num_speculative_tokens": 7},
+            "attention-backend": "ROCM_AITER_UNIFIED_ATTN",
+        },
+    ),
+    (
+        "deepseek-ai/DeepSeek-V4-Flash",
+        "0.25.0",
+        {"speculative-config": GUESSES | {"method": "dspark"}},
+    ),
+)
+# A draft's config.json by its method: the plainest of the kind, made to the model's sizes.
+LLAMA = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "head_dim": 128,
+    "hidden_act": "silu",
+    "intermediate_size": 8192,
+    "max_position_embeddings": 131072,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 1,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-6,
+    "torch_dtype": "bfloat16",
+}
+QWEN = {
+    **LLAMA,
+    "block_size": 8,
+    "dflash_config": {"mask_token_id": 1, "target_layer_ids": [1, 2, 3]},
+    "model_type": "qwen3",
+}
+DRAFTS = {
+    "eagle3": LLAMA,
+    "dflash": {**QWEN, "architectures": ["DFlashDraftModel"]},
+    "dspark": {**QWEN, "architectures": ["Qwen3DSparkModel"], "markov_rank": 256},
+}
+ASSISTANT = {  # Gemma 4's, whose method no configuration names
+    "architectures": ["Gemma4AssistantForCausalLM"],
+    "model_type": "gemma4_assistant",
+    "torch_dtype": "bfloat16",
+}
+SHARING = {
+    "architectures": None,
+    "hidden_size_per_layer_input": 0,
+    "layer_types": ["full_attention"],
+    "model_type": "gemma4_text",
+    "num_kv_shared_layers": 1,
+    "vocab_size_per_layer_input": 0,
+}
 
 
 def models(home: Path) -> dict[str, Model]:
@@ -60,17 +121,67 @@ def commands(version: str, gpu: str, known: dict[str, Model], small: bool) -> It
             continue
         # The operator has read what the checkpoint brings, as upstream has.
         yes = {"trust-remote-code": True} if "--trust-remote-code" in entry.get("args", ()) else {}
-        for features in FEATURES[:1] if small else FEATURES:
+        put: list[tuple[Features, dict[str, Any]]] = [(features, {}) for features in FEATURES]
+        put += [(features, {}) for features in _offered(entry)]
+        put += [
+            (Features(), args)
+            for mistaken, since, args in MISTAKES
+            if name == mistaken and order(version) >= order(since)
+        ]
+        for features, args in put[:1] if small else put:
             together = features.eplb and bool(model.architecture.experts)
             made = []
             for size in sizes(model.architecture, entry):
-                words = [f"TP{size}", *(["EP"] if together else []), features.speculation]
+                words = [f"TP{size}", *(["EP"] if together else []), features.speculation, *args]
+                layout = Layout(size, 1, together)
                 deployment = dataclasses.replace(
-                    cases._deployment(model, version, Layout(size, 1, together), Limits(), yes),
+                    cases._deployment(model, version, layout, Limits(), yes | args),
                     features=features,
                 )
                 title = f"upstream {name} {' '.join(words)}"
-                made += cases._assessed(title, model, gpu, deployment)
+                found = cases._assessed(title, model, gpu, deployment)
+                made += [_beside(case, model) for case in found]
             # Where upstream names no size: the widest of those that least is said against.
             if made:
                 yield min(made, key=lambda one: len(one.refused))
+
+
+def _offered(entry: Mapping[str, Any]) -> list[Features]:
+    words = str([*entry.get("drafts", {}).values(), *entry.get("features", {}).values()])
+    return [BESIDE] if '"model"' in words or "--chat-template" in words else []
+
+
+def _beside(case: cases.Case, model: Model) -> cases.Case:
+    """Return a command with a draft and a template that are there, where it names them."""
+    argv = list(case.argv)
+    for place, word in enumerate(argv):
+        if word == BESIDE.chat_template:
+            argv[place] = str(_there(model, {"tools.jinja": TEMPLATE}) / "tools.jinja")
+        elif BESIDE.draft_model and BESIDE.draft_model in word:
+            draft = _draft(model, json.loads(word).get("method", ""))
+            directory = str(_there(model, {"config.json": json.dumps(draft)}))
+            argv[place] = word.replace(BESIDE.draft_model, directory)
+    return dataclasses.replace(case, argv=tuple(argv))
+
+
+def _draft(model: Model, method: str) -> dict[str, Any]:
+    config = json.loads((model.directory / "config.json").read_text(encoding="utf-8"))
+    text = config.get("text_config", config)
+    sizes = {name: text[name] for name in ("hidden_size", "vocab_size")}
+    if method:
+        return {**DRAFTS[method], **sizes}
+    small = {**LLAMA, **sizes, **SHARING}
+    return {**ASSISTANT, "backbone_hidden_size": sizes["hidden_size"], "text_config": small}
+
+
+def _there(model: Model, files: Mapping[str, str]) -> Path:
+    """Write files beside a model; their directory has another name for other content.
+
+    So an opinion, which is kept by the command, is kept until they change.
+    """
+    mark = hashlib.sha256(json.dumps(files).encode()).hexdigest()[:12]
+    directory = model.directory / "beside" / mark
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (directory / name).write_text(content, encoding="utf-8")
+    return directory

@@ -25,7 +25,7 @@ PARSERS = {
     "tool": ("tool_calling", "--tool-call-parser", "TOOL_PARSERS"),
     "reasoning": ("reasoning", "--reasoning-parser", "REASONING_PARSERS"),
 }
-DRAFT_FLAG = "--speculative-config"
+DRAFT_FLAG, METHODS = "--speculative-config", "SPECULATIVE_METHODS"
 
 
 def features(
@@ -138,7 +138,9 @@ def _draft(
     state, requests = deployment.features.speculation, deployment.limits.max_num_seqs
     config: dict[str, Any] = {}
     source = missing = ""
-    own = _own_draft(architecture, entry, version)
+    named, known = facts["own"].get(architecture.model_type), literals(version, METHODS)
+    configs = [one for one in _configs(entry, gpu or "") if one.get("method", named) in known]
+    own = _own_draft(architecture, configs, version)
     if state == "auto":
         kind, gfx = architecture.model_type, gpu_facts(gpu).gfx
         entries = [x for x in facts["measured"] if x["gfx"] == gfx and kind in x["model_types"]]
@@ -151,11 +153,11 @@ def _draft(
         config = {"method": "ngram", "num_speculative_tokens": facts["tokens"]["ngram"]}
         config, source = config | facts["ngram"], facts["ngram_source"]
     elif state == "draft":
-        found = _other_draft(entry, deployment.features.draft_model)
-        config, source, missing = found, where, "" if found else "draft"
+        config = _other_draft(configs, deployment.features.draft_model)
+        source, missing = where, "" if config else "draft"
     text = json.dumps(config, separators=(",", ":"), sort_keys=True) if config else ""
     verified = entry.get("gpus", {}).get(gpu or "") == "verified"
-    offers = _configs(entry) if verified and state == "auto" and not config else []
+    offers = configs if verified and state == "auto" and not config else []
     draft = next((str(other["model"]) for other in offers if "model" in other), "")
     return {
         "speculative_config": text,
@@ -168,33 +170,31 @@ def _draft(
 
 
 def _own_draft(
-    architecture: Architecture, entry: Mapping[str, Any], version: str
+    architecture: Architecture, configs: list[dict[str, Any]], version: str
 ) -> dict[str, Any]:
     """Return how to speculate with the checkpoint's own layers, if it has any that vLLM runs."""
     method = knowledge("vllm/features.yml")["speculation"]["own"].get(architecture.model_type)
     layers = (architecture.details or {}).get("mtp_layers")
-    if not layers or method not in literals(version, "SPECULATIVE_METHODS"):
+    if not layers or method not in literals(version, METHODS):
         return {}
-    for config in _configs(entry):
+    for config in configs:
         if "model" not in config and str(config.get("method", "")).endswith("mtp"):
             return config
     return {"method": "mtp", "num_speculative_tokens": 1}
 
 
-def _other_draft(entry: Mapping[str, Any], path: str | None) -> dict[str, Any]:
+def _other_draft(configs: list[dict[str, Any]], path: str | None) -> dict[str, Any]:
     """Return how to speculate with another model's weights, which lie at ``path``."""
-    for config in _configs(entry):
-        if path and "model" in config:
-            return {**config, "model": path}
-    return {}
+    return next(({**one, "model": path} for one in configs if path and "model" in one), {})
 
 
-def _configs(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the speculative configurations of a recipe, upstream's own choice first."""
+def _configs(entry: Mapping[str, Any], gpu: str) -> list[dict[str, Any]]:
+    """Return the speculative configurations of a recipe on a GPU, upstream's own choice first."""
     drafts = entry.get("drafts", {})
-    order = sorted(drafts, key=lambda name: name != entry.get("draft"))
     result = []
-    for words in (drafts[name].get("args", []) for name in order):
+    for name in sorted(drafts, key=lambda name: name != entry.get("draft")):
+        parts = (drafts[name], *(drafts[name].get(each, {}) for each in ("amd", gpu)))
+        words = [word for part in parts for word in part.get("args", [])]
         config: dict[str, Any] = {}
         for word, after in itertools.pairwise(words):
             if word == DRAFT_FLAG:

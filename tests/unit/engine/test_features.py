@@ -211,6 +211,32 @@ def test_speculation_as_the_operator_wants_it():
     assert "VLLM-SPECULATION-NO-DRAFT" in said(made(QWEN, speculation="draft"))
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "model_type", "method", "backend"),
+    [
+        ("MiniMaxAI/MiniMax-M3", NEW, "minimax_m3_vl", "eagle3", "TRITON_ATTN"),  # AMD's
+        ("google/gemma-4-31B-it", "0.33.0", "gemma4", None, None),
+        ("google/gemma-4-31B-it", "0.20.2", "gemma4", "dflash", None),  # no gemma4_mtp there
+        ("google/gemma-4-31B-it", "0.19.1", "gemma4", "eagle3", None),
+        ("zai-org/GLM-5.2", "0.25.0", "glm_moe_dsa", "dspark", None),
+        ("zai-org/GLM-5.2", "0.24.0", "glm_moe_dsa", "", None),
+    ],
+)
+def test_a_draft_is_one_that_the_release_and_the_gpu_take(
+    name, version, model_type, method, backend
+):
+    plain = dataclasses.replace(known(QWEN), model_type=model_type)
+    wanted = {"speculation": "draft", "draft_model": "/models/draft"}
+    result = made(version=version, architecture=plain, name=name, **wanted)
+    if method == "":
+        assert flag(result, "--speculative-config") is None
+        assert "VLLM-SPECULATION-NO-DRAFT" in said(result)
+        return
+    config = json.loads(flag(result, "--speculative-config"))
+    assert config["model"] == "/models/draft"
+    assert (config.get("method"), config.get("attention_backend")) == (method, backend)
+
+
 def test_experts_move_between_gpus_only_where_they_are_whole():
     assert flag(made(QWEN, ep=True, eplb=True), "--enable-eplb") == ""
     assert flag(made(QWEN, ep=True), "--enable-eplb") is None

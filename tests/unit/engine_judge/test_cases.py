@@ -5,11 +5,12 @@
 """What is put to the judge: goldens, draws, mistakes, canaries."""
 
 import json
+from pathlib import Path
 
 import pytest
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import newest
 
-from engine import cases
+from engine import cases, upstream
 from engine.__main__ import ALWAYS, CANARY, MISTAKEN
 from engine.models import models
 from engine.verdict import Verdict, unfed
@@ -66,12 +67,13 @@ def test_mistakes_are_fed_as_they_were_asked(known):
     assert fed["VLLM_ROCM_QUICK_REDUCE_QUANTIZATION=INT4"].refused == ()
 
 
-@pytest.mark.parametrize("version", [*ALWAYS, newest()])
-def test_every_rule_that_vllm_enforces_is_fed(known, version):
+@pytest.mark.parametrize("version", [*ALWAYS, "0.27.1", "0.30.0", newest()])
+def test_every_rule_that_vllm_enforces_is_fed(known, version, tmp_path):
     """Without real configs beside the checkout; a new rule may need a case of its own."""
     fed = [
         *cases.generated(version, known.values(), "MI325X", 1),
         *cases.mistaken(version, known, MISTAKEN, "MI325X"),
+        *upstream.commands(version, "MI325X", upstream.models(tmp_path), small=False),
     ]
     assert unfed(version, [Verdict(case, "fed") for case in fed]) == []
 
@@ -129,3 +131,29 @@ def test_a_model_that_is_built_whole_is_not_dropped_for_the_same_command(known):
 def test_another_gpu_is_said_in_every_case(known):
     drawn = list(cases.generated("0.33.0", [known[QWEN]], "MI355X", 1))
     assert {case.gpu for case in drawn} == {"MI355X"}
+
+
+def test_a_draft_and_a_template_that_a_command_names_are_there(tmp_path):
+    put = list(upstream.commands("0.33.0", "MI325X", upstream.models(tmp_path), small=False))
+    drafts = [case for case in put if case.id.endswith(" draft")]
+    kinds = set()
+    for case in drafts:
+        assert Path(case.argv[case.argv.index("--chat-template") + 1]).is_file()
+        if "--speculative-config" in case.argv:
+            config = json.loads(case.argv[case.argv.index("--speculative-config") + 1])
+            assert (Path(config["model"]) / "config.json").is_file()
+            kinds.add(config.get("method"))
+    assert kinds == {"eagle3", "dflash", "dspark", None}
+    assert not [case for case in put if "/a/draft" in str(case.argv) + str(case.env)]
+
+
+def test_another_draft_has_another_command(tmp_path, monkeypatch):
+    """Opinions are kept by the command, so it must change with what lies at its paths."""
+    model = {name: one for name, one in upstream.models(tmp_path).items() if "Llama-3.1" in name}
+
+    def put():
+        return {case.argv for case in upstream.commands("0.33.0", "MI325X", model, small=False)}
+
+    before = put()
+    monkeypatch.setattr(upstream, "TEMPLATE", "other")
+    assert len(before - put()) == 1
