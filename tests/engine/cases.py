@@ -141,7 +141,12 @@ PARTS_OF_BLOCKS = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"  # 1,536 columns of a
 # Not built: they hold no more than a refusal looks at, or are built under their published name.
 NOT_WHOLE = ("odd/new-class", "odd/code-beside", "odd/later-class", "odd/other-gpus")
 # The kernels by which a model is built whole, where not only vLLM's own choice.
-NAMED = {PARTS_OF_BLOCKS: (None, "aiter", "triton"), "odd/narrow-experts": (None, "triton")}
+AITER_LESS = "AITER off"
+NAMED = {
+    PARTS_OF_BLOCKS: (None, "aiter", "triton"),
+    "odd/narrow-experts": (None, "triton"),
+    "deepseek-ai/DeepSeek-V4-Pro": (None, AITER_LESS),
+}
 ODD = (
     ("odd/sinks", Mistake()),
     ("odd/sinks", Mistake(env={OLD_NAME: "ROCM_AITER_FA"}, until="0.14.1")),
@@ -283,21 +288,26 @@ def measured(
         for backend in NAMED.get(model.name, (None,))
     )
     for model, size, backend in asked:
-        named = {"moe-backend": backend} if backend else {}
+        env = {"VLLM_ROCM_USE_AITER": "0"} if backend == AITER_LESS else {}
+        named = {"moe-backend": backend} if backend and not env else {}
         code = (model.architecture.details or {}).get("remote_code")
         yes = {"trust-remote-code": True} if code else {}
         for whole_experts in (False, True):
             layout = Layout(size, 1, whole_experts)
-            words = [f"TP{size}", *(["EP"] if whole_experts else []), *named.values()]
+            words = [
+                f"TP{size}",
+                *(["EP"] if whole_experts else []),
+                *([backend] if backend else []),
+            ]
             (case, *_none) = _assessed(
                 f"{model.name} {' '.join(words)} whole",
                 model,
                 gpu,
-                _deployment(model, version, layout, Limits(), named | yes),
+                _deployment(model, version, layout, Limits(), named | yes, env),
             )
             if not case.refused:
-                mode = argument(case.argv, "--mm-encoder-tp-mode")
-                loaded = as_loaded(model.architecture, known, gpu, case.env, mode, backend)
+                mode, kernel = argument(case.argv, "--mm-encoder-tp-mode"), None if env else backend
+                loaded = as_loaded(model.architecture, known, gpu, case.env, mode, kernel)
                 memory = _memory(loaded, layout)
                 yield dataclasses.replace(case, memory=memory)
                 break

@@ -177,11 +177,15 @@ DEEPSEEK_R1 = Architecture("deepseek_v3", **MLA, heads=128, quantization="fp8")
 PROBLEMS = {
     "VLLM-51964": (known(KIMI), "0.27.1", "MI308X", 8, {"kv_cache_dtype": "fp8"}),
     "VLLM-43605": (MINIMAX, "0.21.0", "MI355X", 8, {"ep": True}),
-    "AITER-2187": (known(QWEN), "0.16.0", "MI350X", 8, {"ep": True}),
+    "AITER-2187": (known(QWEN), "0.24.0", "MI350X", 8, {"ep": True}),
     "VLLM-35169": (Architecture("step3p5"), "0.16.0", "MI325X", 4, {}),
     "VLLM-48266": (V4, "0.25.1", "MI325X", 4, {"kv_cache_dtype": "fp8"}),
     "VLLM-50347": (KIMI_K3, "0.27.0", "MI355X", 8, {"aiter": "0.1.19"}),
-    "VLLM-57227": (GLM_FLASH, "0.29.0", "MI350X", 8, {"max_num_batched_tokens": 16384}),
+    "VLLM-57227": (
+        *(GLM_FLASH, "0.30.0", "MI350X", 8),
+        {"max_num_batched_tokens": 16384, "env": {"VLLM_USE_BREAKABLE_CUDAGRAPH": 1}},
+    ),
+    "AITER-2563": (GLM, "0.19.1", "MI325X", 8, {}),
     "VLLM-40018": (GLM, "0.20.1", "MI300X", 8, {}),
     "VLLM-50237": (
         *(M3, "0.28.0", "MI325X", 8),
@@ -228,7 +232,7 @@ PROBLEMS = {
         *(Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI325X", 1),
         {"args": {"kv-transfer-config": {"kv_connector": "LMCacheMPConnector"}}},
     ),
-    "VLLM-39303": (GLM, "0.19.1", "MI355X", 8, {"aiter": "0.1.12"}),
+    "VLLM-39303": (GLM, "0.20.2", "MI355X", 8, {"aiter": "0.1.12"}),
     "VLLM-39485": (DEEPSEEK_R1, "0.19.1", "MI300X", 8, {"aiter": "0.1.12.post1"}),
     "VLLM-41092": (
         *(dataclasses.replace(MXFP4, model_type="qwen2_moe", attention="gqa"), "0.20.1"),
@@ -337,6 +341,18 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         assert advisory("VLLM-47276").versions.covers(release) is told_of
     for release, told_of in (("0.30.0", True), ("0.31.0", False)):
         assert advisory("VLLM-57064").versions.covers(release) is told_of
+    for name, first, last in (
+        ("AITER-2187", "0.17.0", "0.24.0"),
+        ("AITER-2563", "0.16.0", "0.19.1"),
+        ("AITER-3139", "0.17.0", "0.20.2"),
+        ("AITER-4633", "0.24.0", "0.27.1"),
+        ("AITER-5049", "0.30.0", "0.30.0"),
+        ("KVCACHED-267", "0.11.2", "0.20.2"),
+        ("VLLM-39303", "0.20.0", "0.20.2"),
+        ("VLLM-57227", "0.30.0", None),
+    ):
+        span = advisory(name).versions
+        assert (span.first, span.last) == (first, last), name
     for name, first in (
         ("VLLM-31625", "0.12.0"),
         ("VLLM-38145", "0.12.0"),
@@ -479,11 +495,16 @@ def test_kimi_k3s_defects_are_of_what_its_release_runs(release, more, names):
         (known(DEEPSEEK), "0.31.0", {}, True),
         (GLM, "0.29.0", {}, False),
         (GLM, "0.32.0", {}, False),
+        (V4, "0.29.0", {}, True),
+        (V4, "0.32.0", {}, False),
     ],
 )
 def test_aiter_samples_in_the_first_model_runner_alone(model, release, env, first):
     more = {"env": {"VLLM_ROCM_USE_AITER": 1, **env}, "aiter": "0.1.19"}
     assert ("AITER-5192-OTHERS" in told(assessed(model, release, "MI355X", 8, more))) is first
+    warm_up = first and release >= "0.30.0"
+    more |= {"aiter": "0.1.20"}
+    assert ("AITER-4830" in told(assessed(model, release, "MI325X", 8, more))) is warm_up
 
 
 @pytest.mark.parametrize(("env", "refused"), [({}, False), ({"VLLM_USE_V2_MODEL_RUNNER": 1}, True)])
@@ -506,6 +527,8 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
             },
         ),
         ("AITER-5192", {"env": {"VLLM_ROCM_USE_AITER": 0}}),
+        ("VLLM-57227", {"max_num_batched_tokens": 16384}),
+        ("AITER-2563", {"env": {"VLLM_ROCM_USE_AITER": 0}}),
         ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
     ],
 )
