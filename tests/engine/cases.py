@@ -213,6 +213,8 @@ ODD = (
     ("odd/nvfp4-clamped", Mistake()),
     ("odd/compressed-cache", Mistake()),
     ("odd/compressed-cache", Mistake(limits={"kv_cache_dtype": "bfloat16"})),
+    ("odd/no-tables", Mistake(limits={"kv_cache_dtype": "bfloat16"})),
+    ("odd/no-tables", Mistake(limits={"kv_cache_dtype": "fp8_e4m3"})),
     (
         "odd/10-kv-heads",
         Mistake(args={"distributed-executor-backend": "ray"}, size=2, nodes=2),

@@ -260,7 +260,7 @@ def as_loaded(
     for entry in knowledge("vllm/kernels.yml")["whole"] if details else ():
         if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
             details["formula_modules"] = [
-                {**one, "sharding": "replicated"} if one["kind"] in entry["kinds"] else one
+                {**one, "sharding": entry["sharding"]} if one["kind"] in entry["kinds"] else one
                 for one in details.get("formula_modules", ())
             ]
             if "vision" in entry["kinds"]:

@@ -234,21 +234,27 @@ def _packed(architecture: Architecture, layout: Layout, length: int, tokens: int
         if layers := math.ceil(cache["layers"] / stages):
             table = tables.setdefault((cache["tokens"], cache["window"]), [])
             table.append((layers, cache["bytes"]))
+    if not any(len(own) > 1 for own in tables.values()):
+        return None
     split = {key: own for key, own in tables.items() if len({number for number, _size in own}) == 1}
     least = max((own[0][0] for own in split.values() if len(own) > 1), default=0)
-    if not least:
-        return None
     # Of as many layers of each kind in a block as waste the fewest places, the most.
     alike = [own[0][0] for own in split.values()]
-    repeats = min(
+    repeats = least and min(
         range(least, max(alike) + 1),
         key=lambda each: (sum(-number % each for number in alike), -each),
     )
+    # Without such a pattern, windows and states are split to fit a block of all other layers.
+    room = max(
+        own[0][1] if window else sum(layers * size for layers, size in own)
+        for (_each, window), own in tables.items()
+    )
     block = taken = 0
     for (each, window), own in tables.items():
-        number = math.ceil(own[0][0] / repeats) if (each, window) in split else 1
+        fitting = repeats if least or not window else max(1, room // own[0][1])
+        number = math.ceil(own[0][0] / fitting) if fitting and (each, window) in split else 1
         block = max(block, sum(math.ceil(layers / number) * size for layers, size in own))
-        kept = min(length, window - 1 + tokens) if window else length
+        kept = min(length, max(0, window) and window - 1 + tokens) if window else length
         taken += number * (math.ceil(kept / each) + bool(window))
     whole = max((each for each, window in tables if not window), default=1)
     return Pages(block, taken, 0, whole)

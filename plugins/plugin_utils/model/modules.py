@@ -16,7 +16,7 @@ from ..documents import knowledge
 from .formula import UnknownError, Value, evaluate, scoped
 from .types import Architecture
 
-Sharding = Literal["vocabulary", "tensor", "kv_heads", "groups", "experts", "replicated"]
+Sharding = Literal["vocabulary", "tensor", "kv_heads", "groups", "experts", "replicated", "host"]
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Module:
     ``names`` are its checkpoint paths with `*` for the layer, as quantization ignore lists write
     them; () for what is never quantized. Sharding: vocabulary, tensor and experts are 1/TP a GPU
     (tensor but for ``parts`` parameters, which each GPU has), kv_heads at least one of ``parts``
-    heads a GPU, groups likewise (Mamba 2), replicated a full copy on each. ``active`` is False for
-    what no text token passes through: lookup tables and experts that are not for text. No layer
-    before ``first`` has the module.
+    heads a GPU, groups likewise (Mamba 2), replicated a full copy on each, host is in no GPU's
+    memory. ``active`` is False for what no text token passes through: lookup tables and experts
+    that are not for text. No layer before ``first`` has the module.
     """
 
     kind: str

@@ -63,7 +63,7 @@ def with_experts(quantization: Scheme, method: str, module: str) -> Scheme:
     """Return a quantization whose experts, below ``module``, are in a format of their own."""
     own = _format(method)
     experts = {"targets": [f"{module}.experts"], "bits": own["bits"], "group": own["group"]}
-    others = {key: quantization[key] for key in ("bits", "block", "group")}
+    others = own.get("others") or {key: quantization[key] for key in ("bits", "block", "group")}
     scales = {"scale_bytes": own["group_scale_bytes"]}
     mixed = {"algorithm": own["algorithm"]} if "algorithm" in own else {}
     return quantization | {

@@ -34,6 +34,7 @@ NEMOTRON = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
 OFF = {"VLLM_ROCM_USE_AITER": 0}
 TRUSTED = {"trust-remote-code": True}
 V4 = "deepseek-ai/DeepSeek-V4-Flash"
+V41 = "deepseek-ai/DeepSeek-V4.1-Flash"
 
 
 def model(name, **changes):
@@ -151,6 +152,10 @@ def test_flags_that_only_some_releases_need():
     assert flag(asked(V4, "0.22.0"), "--kv-cache-dtype") == "fp8"
     assert flag(asked(V4, "0.33.0"), "--kv-cache-dtype") is None
     assert "VLLM-V4-KV" in rules_of(asked(V4, "0.28.0", kv="bfloat16"))
+    assert "VLLM-V4-KV" in rules_of(asked(V41, "0.33.0", kv="bfloat16"))
+    assert "VLLM-V41-KV" in rules_of(asked(V41, "0.33.0", kv="fp8_e4m3"))
+    assert "VLLM-V41-KV" not in rules_of(asked(V41, "0.30.0", kv="fp8_e4m3"))
+    assert not {"VLLM-V4-KV", "VLLM-V41-KV"} & rules_of(asked(V41, "0.33.0", kv="fp8"))
 
 
 @pytest.mark.parametrize(

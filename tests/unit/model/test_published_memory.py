@@ -32,6 +32,7 @@ CONFIGS = published() | {
     ]
 }
 AITER = {"VLLM_ROCM_USE_AITER": "1"}
+NO_TABLES = CONFIGS["deepseek-ai/DeepSeek-V4.1-Flash"]["text_config"] | {"engram_layer_ids": []}
 
 
 def read(name, **changes):
@@ -44,6 +45,8 @@ def read(name, **changes):
     ("name", "held"),
     [
         ("deepseek-ai/DeepSeek-V4-Flash", 20_644_891_260),
+        # Its n-gram tables are in the host's memory.
+        ("deepseek-ai/DeepSeek-V4.1-Flash", 50_189_205_440),
         # Experts in NVFP4, and all else in FP8, whatever `ignore` names.
         ("nvidia/DeepSeek-V4-Flash-NVFP4", 21_727_285_884),
         ("nvidia/DeepSeek-V4-Pro-NVFP4", 115_492_786_916),
@@ -112,6 +115,9 @@ def test_only_a_named_kernel_has_fp8_experts_padded():
         ("odd/sinks", "0.19.0", "MI325X", 1_337_372_736),
         ("deepseek-ai/DeepSeek-V4-Pro", "0.22.0", "MI325X", 143_699_979_428),
         ("deepseek-ai/DeepSeek-V4-Pro", "0.30.0", "MI355X", 109_447_708_388),
+        # Its n-gram tables were on the GPUs.
+        ("deepseek-ai/DeepSeek-V4.1-Flash", "0.30.0", "MI325X", 91_860_714_560),
+        ("deepseek-ai/DeepSeek-V4.1-Flash", "0.31.0", "MI355X", 50_189_205_440),
         # Its tower in Mistral's format is whole on each GPU up to 0.19.1.
         ("mistralai/Ministral-3-14B-Instruct-2512", "0.12.0", "MI325X", 2_734_727_680),
     ],
@@ -132,6 +138,24 @@ def test_a_mamba2_sequence_keeps_a_third_state_from_0_32(version, size, held):
     loaded = as_loaded(model, version, "MI325X", AITER)
     page = pages(loaded, Layout(size), Limits(), loaded.max_context)
     assert page.sequence_bytes == held
+
+
+# By vLLM's own groups: windows are split to fit a block of the layers that attend to all tokens.
+@pytest.mark.parametrize(("context", "held"), [(1_048_576, 2_758_097_664), (65_536, 962_083_584)])
+def test_windows_and_states_share_the_blocks_of_unlike_layers(context, held):
+    loaded = as_loaded(read("deepseek-ai/DeepSeek-V4.1-Flash"), "0.33.0", "MI325X", AITER)
+    assert pages(loaded, Layout(8), Limits(), context).sequence_bytes == held
+
+
+# Its tables have 25.3 GB for each of eight GPUs, with a scale for each 32 values.
+def test_tables_in_host_memory_are_of_the_checkpoint_and_in_no_gpu():
+    model = read("deepseek-ai/DeepSeek-V4.1-Flash")
+    (tables,) = (one for one in by_module(model, Layout(8)) if one.sharding == "host")
+    assert tables.parameters / 8 == pytest.approx(24_576_430_080, rel=0.001)
+    assert tables.bytes_per_gpu == 0
+    without = read("deepseek-ai/DeepSeek-V4.1-Flash", text_config=NO_TABLES)
+    assert weights_bytes(model, Layout(8)) - weights_bytes(without, Layout(8)) < 1 << 26
+    assert model.total_parameters - without.total_parameters > tables.parameters
 
 
 # 144 of 1,152 columns a GPU have a block of 16 in common with 128, 192 of 1,536 one of 64.
@@ -330,8 +354,8 @@ def test_patterns_of_layers_without_experts_say_nothing_of_experts():
 def test_every_published_config_is_read(name):
     model = read(name)
     # Qwen2.5-VL's file leaves its vocabulary to transformers' default.
-    unknown = {"deepseek-ai/DeepSeek-V4.1-Flash", "Qwen/Qwen2.5-VL-72B-Instruct"}
-    assert (weights_bytes(model, Layout(8, 1, False)) is None) == (name in unknown)
+    unknown = name == "Qwen/Qwen2.5-VL-72B-Instruct"
+    assert (weights_bytes(model, Layout(8, 1, False)) is None) == unknown
 
 
 # What the publisher, a checkpoint's index or upstream's recipe says of the whole, in billions of
