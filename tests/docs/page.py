@@ -47,6 +47,7 @@ KINDS = {
     "clients": "sessions of an organization's clients, for hours",
     "awx": "a controller of Ansible's Automation Platform or AWX",
     "download": "gigabytes from package indexes or a model hub",
+    "fabric": "two hosts on an RDMA network",
     "gpu": "GPUs that compute",
     "kubernetes": "a cluster",
     "mail": "a mail system and cron of one's own",

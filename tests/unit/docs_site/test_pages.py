@@ -15,6 +15,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 
 from apiary.help.finding_command import catalogue
 
@@ -133,3 +134,35 @@ def test_a_page_of_the_repository_becomes_one_of_the_site(text, shown):
 def test_pages_that_speak_of_a_code_are_found():
     pages = {"b.md": "x `TOPO-CSV`", "a.md": "TOPO-CSV: y", "c.md": "TOPO-CSVS"}
     assert rewriting.mentions(pages, {"TOPO-CSV"}) == {"TOPO-CSV": ["a.md", "b.md"]}
+
+
+def test_the_drivers_of_an_images_rocm_are_those_that_are_checked():
+    page = (ROOT / "docs/how-to/run-in-containers.md").read_text(encoding="utf-8")
+    support = knowledge("host/rocm/support.yml")
+    for series, entry in support["series"].items():
+        assert f"| {series} | {', '.join(entry['drivers'])} |\n" in page
+    said = re.findall(r"(6\.1\d\.\d+) is (?:driver )?([0-9.]+\d)", page)
+    assert said
+    assert {driver: support["drivers"][driver]["module"] for _, driver in said} == {
+        driver: module for module, driver in said
+    }
+
+
+def test_a_part_of_a_page_that_another_names_is_there(staged):
+    """In guides and explanations; a title's words are joined by dashes."""
+    kinds = ("explanation/", "how-to/")
+    found = {name: path for name, path in pages_of(staged).items() if name.startswith(kinds)}
+    missing = []
+    for name, path in found.items():
+        text = FENCED.sub("", path.read_text(encoding="utf-8"))
+        for address in LINK.findall(re.sub(r"`[^`]*`", "", text)):
+            target, _, part = address.partition("#")
+            led = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+            led = led if target else name
+            if part and led in found:
+                titles = re.findall(r"^#+ (.+)$", found[led].read_text(encoding="utf-8"), re.M)
+                parts = {
+                    re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles
+                }
+                missing += [] if part in parts else [f"{name}: {address}"]
+    assert missing == []
