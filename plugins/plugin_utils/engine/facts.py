@@ -269,9 +269,8 @@ def as_loaded(
         gfx = known["gfx"] or "gfx942"
         if order(version) < order(packed["from"].get(gfx, packed["from"]["gfx942"])):
             details["cache_unknown"] = True
-        caches = [
-            {**one, "bytes": one.get(f"bytes_{gfx}", one["bytes"])} for one in packed["caches"]
-        ]
+        own = f"bytes_{gfx}_aiter_{env.get('VLLM_ROCM_USE_AITER', '1')}"
+        caches = [{**one, "bytes": one.get(own, one["bytes"])} for one in packed["caches"]]
         details["packed_cache"] = {**packed, "caches": caches}
     more = knowledge("models/memory.yml")["recurrent_state"]["more"].get(details.get("linear_kind"))
     if more and order(version) >= order(more["from"]):

@@ -128,6 +128,24 @@ def test_older_releases_hold_what_their_own_tensors_do(name, version, gpu, held)
     assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("version", "switch", "held", "sequence"),
+    [
+        ("0.28.0", "0", 143_699_967_716, None),
+        ("0.33.0", "0", 143_699_967_716, 25_034_666_112),
+        ("0.33.0", "1", 109_447_708_388, 22_925_849_472),
+    ],
+)
+def test_deepseek_v4_pads_its_experts_and_keeps_fp8_indices_where_aiter_is_off(
+    version, switch, held, sequence
+):
+    model = read("deepseek-ai/DeepSeek-V4-Pro")
+    loaded = as_loaded(model, version, "MI355X", {"VLLM_ROCM_USE_AITER": switch})
+    assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.01)
+    page = pages(loaded, Layout(8), Limits(), model.max_context)
+    assert (page.sequence_bytes if page else None) == sequence
+
+
 # A sequence of the whole context, by vLLM's own groups of layers.
 @pytest.mark.parametrize(
     ("version", "size", "held"),
