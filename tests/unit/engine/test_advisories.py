@@ -186,6 +186,18 @@ PROBLEMS = {
         {"max_num_batched_tokens": 16384, "env": {"VLLM_USE_BREAKABLE_CUDAGRAPH": 1}},
     ),
     "AITER-2563": (GLM, "0.19.1", "MI325X", 8, {}),
+    "AITER-3062": (
+        *(dataclasses.replace(MINIMAX, head_dim=128), "0.24.0", "MI325X", 4),
+        {
+            "args": {"attention-backend": "ROCM_AITER_FA"},
+            "env": {"VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT": 1},
+            "image": "vllm/vllm-openai-rocm:v0.24.0",
+        },
+    ),
+    "AITER-4244": (
+        *(dataclasses.replace(GLM, max_context=1048576), "0.24.0", "MI355X", 8),
+        {"image": "vllm/vllm-openai-rocm:v0.24.0"},
+    ),
     "VLLM-40018": (GLM, "0.20.1", "MI300X", 8, {}),
     "VLLM-50237": (
         *(M3, "0.28.0", "MI325X", 8),
@@ -529,6 +541,10 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
         ("AITER-5192", {"env": {"VLLM_ROCM_USE_AITER": 0}}),
         ("VLLM-57227", {"max_num_batched_tokens": 16384}),
         ("AITER-2563", {"env": {"VLLM_ROCM_USE_AITER": 0}}),
+        ("AITER-3062", {"aiter": "0.1.13.post1"}),  # in another layout of the cache
+        ("AITER-3062", PROBLEMS["AITER-3062"][4] | {"aiter": "0.1.17"}),
+        ("AITER-4244", {"max_model_len": 524287, "aiter": "0.1.13.post1"}),
+        ("AITER-4244", {"aiter": "0.1.18"}),
         ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
     ],
 )
