@@ -186,6 +186,10 @@ PROBLEMS = {
         {"max_num_batched_tokens": 16384, "env": {"VLLM_USE_BREAKABLE_CUDAGRAPH": 1}},
     ),
     "AITER-2563": (GLM, "0.19.1", "MI325X", 8, {}),
+    "VLLM-46913": (
+        *(MINIMAX, "0.26.0", "MI325X", 4),
+        {"env": {"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "INT4"}},
+    ),
     "AITER-3062": (
         *(dataclasses.replace(MINIMAX, head_dim=128), "0.24.0", "MI325X", 4),
         {
@@ -392,6 +396,7 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         ("VLLM-46952", "0.25.0"),
         ("VLLM-47158", "0.26.0"),
         ("VLLM-46760", "0.25.0"),
+        ("VLLM-46913", "0.27.0"),
         ("VLLM-44679", "0.23.0"),
         ("VLLM-44893", "0.24.0"),
         ("VLLM-47276", "0.25.0"),
@@ -545,6 +550,8 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
         ("AITER-3062", PROBLEMS["AITER-3062"][4] | {"aiter": "0.1.17"}),
         ("AITER-4244", {"max_model_len": 524287, "aiter": "0.1.13.post1"}),
         ("AITER-4244", {"aiter": "0.1.18"}),
+        ("VLLM-46913", {}),
+        ("VLLM-46913", {"env": {"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "NONE"}}),
         ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
     ],
 )
