@@ -80,6 +80,7 @@ class Mistake:
 
 OLD_NAME = "VLLM_ATTENTION_BACKEND"  # of the attention-backend flag
 
+NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}
 MISTAKES = (
     Mistake(args={"no-such-flag": 1}),
     Mistake(args={"num-scheduler-steps": 10}),
@@ -210,6 +211,7 @@ ODD = (
     ("odd/padded-experts", Mistake(args={"block-size": 1}, size=8)),
     ("odd/padded-experts", Mistake(env={"VLLM_ROCM_USE_AITER_FP4BMM": 1}, size=2)),
     ("odd/padded-experts", Mistake(args={"kv-offloading-size": 64}, size=2)),
+    ("odd/padded-experts", Mistake(args={"speculative-config": NGRAM}, expert_parallel=True)),
     ("odd/nvfp4-clamped", Mistake()),
     ("odd/compressed-cache", Mistake()),
     ("odd/compressed-cache", Mistake(limits={"kv_cache_dtype": "bfloat16"})),

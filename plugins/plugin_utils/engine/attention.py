@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..documents import knowledge
-from .conditions import Condition, Fact, Span, as_number, lookup, order, parse, read_span
+from .conditions import Condition, Fact, Span, as_number, holding, lookup, order, parse, read_span
 
 RULE = "VLLM-BACKEND"
 # Where a backend can be named, newest place first.
@@ -80,14 +80,8 @@ def choose(facts: Mapping[str, Fact]) -> Choice:
 
 def _own(facts: Mapping[str, Fact], version: str) -> Mapping[str, Any] | None:
     """Return the backend that the model's own code takes, where there is one."""
-    if facts.get("gfx") is None:
-        return None
-    entries: list[dict[str, Any]] = knowledge("vllm/attention.yml")["own"]
-    for entry in entries:
-        covered = read_span(entry["versions"]).covers(version)
-        if covered and facts.get("model_type") in entry["model_types"]:
-            return entry
-    return None
+    own = knowledge("vllm/attention.yml")["own"] if facts.get("gfx") is not None else ()
+    return next(holding(own, version, facts), None)
 
 
 def _listed(facts: Mapping[str, Fact], version: str, attention: Fact) -> Choice:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -303,3 +303,12 @@ def _value_words(item: Any) -> str:
     if isinstance(item, bool):
         return "true" if item else "false"
     return "unset" if item == "" else str(item)
+
+
+def holding(
+    entries: Iterable[Mapping[str, Any]], version: str, facts: Mapping[str, Fact]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of a table that hold for a release and these facts."""
+    for entry in entries:
+        if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(facts):
+            yield entry

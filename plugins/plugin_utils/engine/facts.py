@@ -20,7 +20,7 @@ from ..gpus import gpu_facts
 from ..model.cache import pages
 from ..model.memory import GIB, memory
 from ..model.types import Architecture
-from .conditions import Fact, order, parse, parse_version, read_span
+from .conditions import Fact, holding, order, parse_version, read_span
 from .features import features
 from .flags import literals, pins, versions
 from .splits import splits
@@ -155,9 +155,8 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
         else bool(architecture.shared_experts),
     }
     method = quantization
-    for entry in known["methods"]["names"]:
-        if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(result):
-            method = entry["is"]
+    for entry in holding(known["methods"]["names"], version, result):
+        method = entry["is"]
     taken = ("none", *literals(version, "ROCM_QUANTIZATION"))
     return result | {
         "quantization_method": method,
@@ -241,7 +240,7 @@ def as_loaded(
     what --mm-encoder-tp-mode says; with `data` each GPU has the towers whole, with `none` no one.
     ``moe_backend`` is what --moe-backend says.
     """
-    details = {**(architecture.details or {})}
+    details, kernels = {**(architecture.details or {})}, knowledge("vllm/kernels.yml")
     if encoder_mode == "data" and architecture.vision:
         details["vision_sharding"] = "replicated"
     if encoder_mode == "none" and details.get("vision_parameters"):
@@ -253,18 +252,23 @@ def as_loaded(
         "flag moe_backend": moe_backend or "",
         **{f"env {name}": value for name, value in env.items()},
     }
-    for entry in knowledge("vllm/kernels.yml")["expert_steps"] if gpu and details else ():
-        if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
-            details["expert_steps"] = entry["steps"]
-            break
-    for entry in knowledge("vllm/kernels.yml")["whole"] if details else ():
-        if read_span(entry["versions"]).covers(version) and parse(entry["when"]).holds(known):
-            details["formula_modules"] = [
-                {**one, "sharding": entry["sharding"]} if one["kind"] in entry["kinds"] else one
-                for one in details.get("formula_modules", ())
-            ]
-            if "vision" in entry["kinds"]:
-                details["vision_sharding"] = "replicated"
+    for entry in holding(kernels["expert_steps"], version, known) if gpu and details else ():
+        details["expert_steps"] = entry["steps"]
+        break
+    for entry in holding(kernels["whole"], version, known) if details else ():
+        details["formula_modules"] = [
+            {**one, "sharding": entry["sharding"]} if one["kind"] in entry["kinds"] else one
+            for one in details.get("formula_modules", ())
+        ]
+        if "vision" in entry["kinds"]:
+            details["vision_sharding"] = "replicated"
+    if details and any(holding(kernels["expert_index"], version, known)):
+        details["expert_index"] = True
+    for entry in holding(kernels["state"], version, known) if details.get("state") else ():
+        details["state"] = [
+            {**one, "bytes": entry["bytes"]} if one["named"] is entry["named"] else one
+            for one in details["state"]
+        ]
     if packed := details.get("packed_cache"):
         gfx = known["gfx"] or "gfx942"
         if order(version) < order(packed["from"].get(gfx, packed["from"]["gfx942"])):

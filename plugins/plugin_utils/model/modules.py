@@ -16,7 +16,9 @@ from ..documents import knowledge
 from .formula import UnknownError, Value, evaluate, scoped
 from .types import Architecture
 
-Sharding = Literal["vocabulary", "tensor", "kv_heads", "groups", "experts", "replicated", "host"]
+Sharding = Literal[
+    "vocabulary", "tensor", "kv_heads", "groups", "experts", "expert_inputs", "replicated", "host"
+]
 
 
 @dataclass(frozen=True)

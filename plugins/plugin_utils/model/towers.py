@@ -142,9 +142,11 @@ def _state(keys: Reader, part: Mapping[str, Any], value: Value) -> dict[str, Any
     """Return the elements of one layer's state for one sequence, their bytes, and how it splits."""
     sizes = knowledge("models/memory.yml")["dtype_bytes"]
     key = part.get("dtype_key")
-    dtype = (keys.words(key) if key else None) or part.get("dtype", "bfloat16")
+    named = keys.words(key) if key else part.get("dtype")
+    dtype = named or (keys.family.get("state_dtype") if key else None) or "bfloat16"
     return {
         "elements": evaluate(part["elements"], value),
         "bytes": sizes.get(dtype, sizes["float32"]),
+        "named": named is not None if key else None,
         "parts": evaluate(part["parts"], value) if "parts" in part else None,
     }

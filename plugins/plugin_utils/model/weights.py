@@ -76,7 +76,9 @@ def share(module: Module, architecture: Architecture, split: Split) -> float:
         return groups / size / module.parts
     if module.sharding == "tensor" and module.parts:
         return 1.0 / size + module.parts / module.parameters * (1 - 1 / size)
-    if module.sharding == "experts" and architecture.experts:
+    if module.sharding == "expert_inputs" and not split.whole_experts:
+        return 1.0
+    if module.sharding in ("experts", "expert_inputs") and architecture.experts:
         ranks = size * split.data
         if split.whole_experts:
             return math.ceil(architecture.experts / ranks) / architecture.experts

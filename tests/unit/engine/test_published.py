@@ -30,6 +30,7 @@ KIMI_LINEAR = "moonshotai/Kimi-Linear-48B-A3B-Instruct"
 M3 = "MiniMaxAI/MiniMax-M3"
 MIMO = "XiaomiMiMo/MiMo-V2-Flash"
 MIMO_MXFP4 = "XiaomiMiMo/MiMo-V2.6-Flash-RL"
+NGRAM = {"speculative-config": {"method": "ngram", "num_speculative_tokens": 4}}
 NEMOTRON = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
 OFF = {"VLLM_ROCM_USE_AITER": 0}
 TRUSTED = {"trust-remote-code": True}
@@ -142,6 +143,12 @@ def test_flags_that_only_some_releases_need():
     mimo = "XiaomiMiMo/MiMo-V2.6-Flash-RL"
     assert flag(asked(mimo, "0.33.0", 4), "--moe-backend") == "aiter_triton_mxfp4_bf16"
     assert flag(asked(mimo, "0.33.0", 4, gpu="MI355X"), "--moe-backend") is None
+    named = {
+        version: [flag(asked(mimo, version, 8, ep), "--moe-backend") for ep in (False, True)]
+        for version in ("0.32.0", "0.33.0")
+    }
+    name = "aiter_triton_mxfp4_bf16"
+    assert named == {"0.32.0": [name, None], "0.33.0": [name, name]}
     fp8 = {"quantization_config": CONFIGS[MIMO]["quantization_config"]}
     assert flag(asked(mimo, "0.33.0", 4, changes=fp8), "--moe-backend") is None
     for name in ("zai-org/GLM-4.5V", "OpenGVLab/InternVL3_5-8B"):
@@ -217,6 +224,12 @@ def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, 
         (KIMI_LINEAR, "0.13.0", {}, None),
         ("mistralai/Ministral-3-14B-Instruct-2512", "0.11.2", {}, "VLLM-CONFIG-TEXT"),
         ("mistralai/Ministral-3-14B-Instruct-2512", "0.12.0", {}, None),
+        (NEMOTRON, "0.14.1", {"args": TRUSTED}, "VLLM-NO-GATE"),
+        (NEMOTRON, "0.16.0", {"args": TRUSTED}, None),
+        (KIMI_LINEAR, "0.16.0", {"args": NGRAM}, "VLLM-STATE-SPECULATION"),
+        (KIMI_LINEAR, "0.17.0", {"args": NGRAM}, None),
+        (KIMI_LINEAR, "0.14.1", {"kv": "fp8"}, "VLLM-MLA-FP8-KV"),
+        (MIMO_MXFP4, "0.18.1", {"args": TRUSTED}, "VLLM-MODEL-CLASS"),
         (M3, "0.19.0", {"args": TRUSTED}, "VLLM-MODEL-CLASS"),
         (M3, "0.19.1", {}, "VLLM-GENERIC-CLASS"),
         (M3, "0.23.0", {}, "VLLM-GENERIC-CLASS"),

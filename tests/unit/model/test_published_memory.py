@@ -12,6 +12,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import (
+    groups,
     kv_bytes_per_token,
     pages,
 )
@@ -118,6 +119,9 @@ def test_only_a_named_kernel_has_fp8_experts_padded():
         # Its n-gram tables were on the GPUs.
         ("deepseek-ai/DeepSeek-V4.1-Flash", "0.30.0", "MI325X", 91_860_714_560),
         ("deepseek-ai/DeepSeek-V4.1-Flash", "0.31.0", "MI355X", 50_189_205_440),
+        # With an index of each column of the experts up to 0.29.0; by vLLM's tensors.
+        ("moonshotai/Kimi-K2-Thinking", "0.14.1", "MI325X", 77_679_095_808),
+        ("moonshotai/Kimi-K2-Thinking", "0.30.0", "MI325X", 76_310_473_728),
         # Its tower in Mistral's format is whole on each GPU up to 0.19.1.
         ("mistralai/Ministral-3-14B-Instruct-2512", "0.12.0", "MI325X", 2_734_727_680),
     ],
@@ -144,6 +148,37 @@ def test_deepseek_v4_pads_its_experts_and_keeps_fp8_indices_where_aiter_is_off(
     assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.01)
     page = pages(loaded, Layout(8), Limits(), model.max_context)
     assert (page.sequence_bytes if page else None) == sequence
+
+
+def test_an_index_of_experts_columns_is_whole_on_each_gpu_but_for_expert_parallelism():
+    model = read("moonshotai/Kimi-K2-Thinking")
+
+    def index(version, layout):
+        loaded, newer = (as_loaded(model, one, "MI325X", AITER) for one in (version, "0.30.0"))
+        return weights_bytes(loaded, layout) - weights_bytes(newer, layout)
+
+    # Two of int32 in 60 layers for 384 experts, of 7,168 columns in and 2,048 out.
+    assert index("0.29.0", Layout(8)) == 60 * 384 * (7168 + 2048 // 8) * 8
+    assert index("0.29.0", Layout(8, 1, True)) == 60 * 384 // 8 * (7168 + 2048) * 8
+    assert index("0.30.0", Layout(8)) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "version", "held"),
+    [
+        ({}, "0.12.0", 57_452_544),  # by vLLM's tensors, of all its layers
+        ({}, "0.19.1", 57_452_544),
+        ({}, "0.20.0", 114_075_648),
+        ({"mamba_ssm_cache_dtype": "float32"}, "0.12.0", 57_452_544),
+        ({"mamba_ssm_cache_dtype": "float32"}, "0.13.0", 114_075_648),
+    ],
+)
+def test_a_state_s_format_is_that_of_the_release(changes, version, held):
+    name = "nvidia/Nemotron-H-56B-Base-8K"
+    model = read_config(json.dumps(published()[name] | changes), name)
+    found = groups(as_loaded(model, version, "MI325X", AITER), Layout(8), "auto")
+    (linear,) = (group for group in found if group.kind == "linear")
+    assert linear.layers * linear.state_bytes == held
 
 
 # A sequence of the whole context, by vLLM's own groups of layers.
