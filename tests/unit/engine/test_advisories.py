@@ -186,6 +186,8 @@ PROBLEMS = {
         {"max_num_batched_tokens": 16384, "env": {"VLLM_USE_BREAKABLE_CUDAGRAPH": 1}},
     ),
     "AITER-2563": (GLM, "0.19.1", "MI325X", 8, {}),
+    "AITER-4181": (dataclasses.replace(GLM, quantization="quark"), "0.28.0", "MI355X", 8, {}),
+    "AITER-4181-LATER": (dataclasses.replace(GLM, quantization="none"), "0.33.0", "MI355X", 8, {}),
     "VLLM-46913": (
         *(MINIMAX, "0.26.0", "MI325X", 4),
         {"env": {"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "INT4"}},
@@ -456,6 +458,16 @@ def test_an_fp8_cache_of_latent_layers_is_refused_in_hybrids_too(size, version, 
     assert fp8 == rules_of_it
 
 
+def test_garbage_of_fp4_latents_is_of_a_16_bit_attention_on_gfx950():
+    for gpu, quantization, concerned in (
+        ("MI355X", "quark", True),
+        ("MI355X", "fp8", False),
+        ("MI325X", "quark", False),
+    ):
+        glm = dataclasses.replace(GLM, quantization=quantization)
+        assert ("AITER-4181" in told(assessed(glm, "0.29.0", gpu, 8, {}))) is concerned
+
+
 def test_latent_layers_of_hybrids_multiply_no_fp4_on_gfx942():
     for model, value in ((KIMI_LINEAR, "0"), (QWEN_397B, None)):
         made = assessed(model, "0.16.0", "MI325X", 8, {}).recipe
@@ -551,6 +563,7 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
         ("AITER-4244", {"max_model_len": 524287, "aiter": "0.1.13.post1"}),
         ("AITER-4244", {"aiter": "0.1.18"}),
         ("VLLM-46913", {}),
+        ("AITER-4181-LATER", {"env": {"VLLM_ROCM_USE_AITER_FP4BMM": 0}}),
         ("VLLM-46913", {"env": {"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "NONE"}}),
         ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
     ],
@@ -609,6 +622,7 @@ def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
         ("AITER-1143", ("AITER_ENABLE_VSKIP", "0")),
         ("VLLM-51580", ("VLLM_ROCM_USE_AITER_MOE", "0")),
         ("VLLM-50563", ("VLLM_ROCM_USE_AITER_MLA", "0")),
+        ("AITER-4181", ("VLLM_ROCM_USE_AITER_FP4BMM", "0")),
     ],
 )
 def test_what_an_element_avoids_is_avoided_and_no_longer_said(name, element):
