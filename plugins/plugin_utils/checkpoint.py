@@ -19,9 +19,12 @@ def read_checkpoint(name: str, read: Callable[[str], str] = read_text) -> Archit
 
     ``read`` reads the first; "-" is stdin, beside which nothing lies.
     """
-    beside = Path(name).with_name(_QUANTIZATION) if name != "-" else None
-    quantization = None
-    if beside is not None and beside.is_file():
-        found = read_json(read_text(str(beside)), str(beside))
-        quantization = found if isinstance(found, Mapping) else None
-    return read_config(read(name), name, quantization)
+    path = Path(name).with_name(_QUANTIZATION)
+    beside: dict[str, object] = {}
+    if name != "-" and path.is_file():
+        found = read_json(read_text(str(path)), str(path))
+        beside = {"quantization_config": found} if isinstance(found, Mapping) else {}
+    if name != "-" and any(path.parent.glob("model*.safetensors*")):
+        # Where Mistral's own files lie there, too, vLLM takes those.
+        beside["config_format"] = "mistral" if any(path.parent.glob("consolidated*")) else "hf"
+    return read_config(read(name), name, beside)

@@ -215,6 +215,7 @@ ODD = (
     ("odd/nvfp4-clamped", Mistake()),
     ("odd/compressed-cache", Mistake()),
     ("odd/compressed-cache", Mistake(limits={"kv_cache_dtype": "bfloat16"})),
+    ("odd/hf-tower", Mistake()),
     ("odd/no-tables", Mistake(limits={"kv_cache_dtype": "bfloat16"})),
     ("odd/no-tables", Mistake(limits={"kv_cache_dtype": "fp8_e4m3"})),
     (

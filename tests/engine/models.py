@@ -156,7 +156,7 @@ def models(home: Path, real: bool = True, more: Path | None = None) -> dict[str,
         quantization = beside.get(name)
         _write(directory, text, quantization)
         try:
-            parsed = json.loads(quantization) if quantization else None
+            parsed = {"quantization_config": json.loads(quantization)} if quantization else None
             result[name] = Model(name, read_config(text, name, parsed), directory)
         except ApiaryError:
             continue  # the model reader's own tests say so
@@ -293,7 +293,7 @@ def _write(directory: Path, text: str, quantization: str | None = None) -> None:
         files["preprocessor_config.json"] = json.dumps(processor)
         if own := processor.get("auto_map"):
             files[f"{own['AutoImageProcessor'].partition('.')[0]}.py"] = OWN_IMAGES
-    if config["model_type"] == "mistral3":
+    if config["model_type"] == "mistral3" and config.get("config_format") != "hf":
         # With both, vLLM takes a checkpoint as one in Mistral's own format, as on a host.
         files["params.json"] = json.dumps(_params(config))
         files["consolidated.safetensors"] = "\x02" + 7 * "\0" + "{}"  # no tensors

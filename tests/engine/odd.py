@@ -185,6 +185,9 @@ def odd(known: Mapping[str, Config], published: Mapping[str, Config]) -> dict[st
         "odd/padded-experts": published["moonshotai/Kimi-Linear-48B-A3B-Instruct"],
         "odd/compressed-cache": published["deepseek-ai/DeepSeek-V4-Flash"],
         "odd/no-tables": no_tables,
+        # Without params.json, as `config_format` says to the model's reader here.
+        "odd/hf-tower": published["mistralai/Ministral-3-14B-Instruct-2512"]
+        | {"config_format": "hf"},
         "odd/nvfp4-clamped": published["deepseek-ai/DeepSeek-V4-Flash"]
         | {"quantization_config": NVFP4_EXPERTS},
         "odd/narrow-values": published["XiaomiMiMo/MiMo-V2-Flash"],

@@ -129,6 +129,7 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
     result = {
         "model_type": architecture.model_type,
         "text_type": details.get("text_type", architecture.model_type),
+        "config_format": details.get("config_format", "any"),
         "model_class": model_class,
         "model_class_needed": own_class is not None and not generic,
         "model_class_generic": generic,

@@ -32,23 +32,18 @@ _BESIDE_WEIGHTS = {"max_position_embeddings", "dtype", "torch_dtype", "quantizat
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def read_config(
-    text: str, subject: str, quantization_config: Mapping[str, Any] | None = None
-) -> Architecture:
+def read_config(text: str, subject: str, beside: Mapping[str, Any] | None = None) -> Architecture:
     """Return the architecture that a config.json describes; ``subject`` names it in findings.
 
-    ``quantization_config`` is a hf_quant_config.json beside it, for one without its own.
+    ``beside`` has what other files say: `quantization_config`, for one without, `config_format`.
 
     Raises ApiaryError with MODEL-NOT-JSON (with line and column) or MODEL-NO-TYPE. A key that is
     needed and missing leaves what depends on it None, with the warning MODEL-MISSING-KEY.
     """
     config = read_json(text, subject)
     if not isinstance(config, Mapping):
-        message = f"a JSON {type(config).__name__}, expected an object"
-        raise error("MODEL-NO-TYPE", subject, message)
-    if quantization_config is not None:
-        config = {"quantization_config": quantization_config, **config}
-    return architecture(config, subject)
+        raise error("MODEL-NO-TYPE", subject, f"a JSON {type(config).__name__}, expected an object")
+    return architecture({**(beside or {}), **config}, subject)
 
 
 def read_json(text: str, subject: str) -> Any:
@@ -122,11 +117,12 @@ def architecture(config: Mapping[str, Any], subject: str) -> Architecture:
 
 
 def _classes(config: Mapping[str, Any], first: Any, model_type: str) -> dict[str, Any]:
-    """Return the class that the config names, whether it brings code, and its text's type."""
+    """Return the class that the config names, its format, if it brings code, its text's type."""
     beside = config.get("auto_map")
     code = isinstance(beside, Mapping) and "AutoConfig" in beside
     name = first if isinstance(first, str) else None
     found: dict[str, Any] = {"class": name, "remote_code": code or None}
+    found["config_format"] = "hf" if config.get("config_format") == "hf" else None
     text = config.get("text_config")
     kind = text.get("model_type") if isinstance(text, Mapping) else None
     if isinstance(kind, str) and kind != f"{model_type}_text":

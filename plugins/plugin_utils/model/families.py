@@ -311,5 +311,7 @@ def reader(config: Mapping[str, Any], model_type: str, subject: str) -> tuple[Re
     family = inner if inner is not None else outer
     known = bool(family) and bool(outer or text is config)
     own: dict[str, Any] = {key: outer[key] for key in ("towers", "tower_sharding") if key in outer}
+    if config.get("config_format") == "hf" and "towers_hf" in outer:
+        own["towers"] = outer["towers_hf"]
     family = {**family, **own}
     return Reader(subject, holder, text, family), known

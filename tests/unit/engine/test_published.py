@@ -36,13 +36,16 @@ OFF = {"VLLM_ROCM_USE_AITER": 0}
 TRUSTED = {"trust-remote-code": True}
 V4 = "deepseek-ai/DeepSeek-V4-Flash"
 V41 = "deepseek-ai/DeepSeek-V4.1-Flash"
+MINISTRAL = "mistralai/Ministral-3-14B-Instruct-2512"
+HF = {"changes": {"config_format": "hf"}}  # by the files beside its config.json
 
 
 def model(name, **changes):
     if name not in CONFIGS:
         return known(name)
     config = {**CONFIGS[name], **changes}
-    return read_config(json.dumps(config), name, config.pop("hf_quant_config", None))
+    beside = {"quantization_config": config.pop("hf_quant_config", None)}
+    return read_config(json.dumps(config), name, beside)
 
 
 def asked(
@@ -222,8 +225,11 @@ def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, 
         (KIMI_LINEAR, "0.11.2", {}, None),
         (KIMI_LINEAR, "0.12.0", {}, "VLLM-KIMI-LINEAR"),
         (KIMI_LINEAR, "0.13.0", {}, None),
-        ("mistralai/Ministral-3-14B-Instruct-2512", "0.11.2", {}, "VLLM-CONFIG-TEXT"),
-        ("mistralai/Ministral-3-14B-Instruct-2512", "0.12.0", {}, None),
+        (MINISTRAL, "0.11.2", {}, "VLLM-CONFIG-TEXT"),
+        (MINISTRAL, "0.12.0", {}, None),
+        (MINISTRAL, "0.12.0", HF, "VLLM-CONFIG-TEXT-HF"),
+        (MINISTRAL, "0.19.1", HF, "VLLM-CONFIG-TEXT-HF"),
+        (MINISTRAL, "0.20.0", HF, None),
         (NEMOTRON, "0.14.1", {"args": TRUSTED}, "VLLM-NO-GATE"),
         (NEMOTRON, "0.16.0", {"args": TRUSTED}, None),
         (KIMI_LINEAR, "0.16.0", {"args": NGRAM}, "VLLM-STATE-SPECULATION"),

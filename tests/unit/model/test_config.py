@@ -330,7 +330,8 @@ def test_quantization_is_found_wherever_it_stands():
         {"model_type": "llava", "text_config": text, "quantization_config": scheme},
     ):
         assert read(config).quantization == "fp8"
-    beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}
+    modelopt = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}
+    beside = {"quantization_config": modelopt}
     assert read_config(json.dumps(DENSE), "config.json", beside).quantization == "modelopt"
     own = {**DENSE, "quantization_config": scheme}
     assert read_config(json.dumps(own), "config.json", beside).quantization == "fp8"

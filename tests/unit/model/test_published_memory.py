@@ -8,6 +8,7 @@ import dataclasses
 import json
 
 import pytest
+from ansible_collections.apiary.instinct.plugins.plugin_utils.checkpoint import read_checkpoint
 from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import Layout, Limits
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import knowledge
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
@@ -38,7 +39,8 @@ NO_TABLES = CONFIGS["deepseek-ai/DeepSeek-V4.1-Flash"]["text_config"] | {"engram
 
 def read(name, **changes):
     config = {**CONFIGS[name], **changes}
-    return read_config(json.dumps(config), name, config.pop("hf_quant_config", None))
+    beside = {"quantization_config": config.pop("hf_quant_config", None)}
+    return read_config(json.dumps(config), name, beside)
 
 
 # What the first rank of TP8 holds on an MI325X, by vLLM's own parameters.
@@ -381,12 +383,33 @@ def test_a_mixed_quantization_is_read_module_by_module():
         "producer": {"name": "modelopt"},
         "quantization": {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers},
     }
-    model = read_config(json.dumps(CONFIGS["Qwen/Qwen3-30B-A3B"]), "mixed", mixed)
+    model = read_config(
+        json.dumps(CONFIGS["Qwen/Qwen3-30B-A3B"]), "mixed", {"quantization_config": mixed}
+    )
     scheme = model.details["quantization"]
     assert [len(part["targets"]) for part in scheme["schemes"]] == [3 * 48, 1]
     assert not model.findings
     plain = weights_bytes(read("Qwen/Qwen3-30B-A3B"), Layout(8, 1, False))
     assert weights_bytes(model, Layout(8, 1, False)) / plain == pytest.approx(0.32, abs=0.01)
+
+
+# By vLLM's own parameters of 0.33.0, with --config-format hf.
+@pytest.mark.parametrize(
+    ("files", "size", "held"),
+    [
+        (["model.safetensors.index.json"], 8, 1_920_771_920),
+        (["model-00001-of-00004.safetensors"], 4, 3_831_015_248),
+        (["model.safetensors", "consolidated.safetensors"], 8, 2_030_084_608),
+        ([], 8, 2_030_084_608),
+    ],
+)
+def test_files_beside_it_say_whether_a_mistral_3s_tower_is_quantized(tmp_path, files, size, held):
+    name = tmp_path / "config.json"
+    name.write_text(json.dumps(CONFIGS["mistralai/Ministral-3-14B-Instruct-2512"]))
+    for file in files:
+        (tmp_path / file).touch()
+    loaded = as_loaded(read_checkpoint(str(name)), "0.33.0", "MI325X", AITER)
+    assert weights_bytes(loaded, Layout(size)) == pytest.approx(held, rel=0.01)
 
 
 def test_patterns_of_layers_without_experts_say_nothing_of_experts():
@@ -396,9 +419,9 @@ def test_patterns_of_layers_without_experts_say_nothing_of_experts():
         "quantization": {"quant_algo": "NVFP4", "exclude_modules": ignore},
     }
     text = json.dumps(CONFIGS["zai-org/GLM-5.2"])
-    model = read_config(text, "glm", nvfp4)
+    model = read_config(text, "glm", {"quantization_config": nvfp4})
     nvfp4["quantization"]["exclude_modules"] = []
-    all_of_it = read_config(text, "glm", nvfp4)
+    all_of_it = read_config(text, "glm", {"quantization_config": nvfp4})
     more = weights_bytes(model, Layout(8, 1, False)) - weights_bytes(all_of_it, Layout(8, 1, False))
     assert 0 < more < 1 << 30
 
