@@ -186,6 +186,11 @@ PROBLEMS = {
         {"max_num_batched_tokens": 16384, "env": {"VLLM_USE_BREAKABLE_CUDAGRAPH": 1}},
     ),
     "AITER-2563": (GLM, "0.19.1", "MI325X", 8, {}),
+    "AITER-4341": (
+        *(KIMI_LINEAR, "0.26.0", "MI355X", 2),
+        {"kv_cache_dtype": "fp8", "image": "vllm/vllm-openai-rocm:v0.26.0"},
+    ),
+    "VLLM-45943": (MXFP4, "0.26.0", "MI355X", 4, {"kv_cache_dtype": "auto"}),
     "AITER-4181": (dataclasses.replace(GLM, quantization="quark"), "0.28.0", "MI355X", 8, {}),
     "AITER-4181-LATER": (dataclasses.replace(GLM, quantization="none"), "0.33.0", "MI355X", 8, {}),
     "VLLM-46913": (
@@ -563,6 +568,9 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
         ("AITER-4244", {"max_model_len": 524287, "aiter": "0.1.13.post1"}),
         ("AITER-4244", {"aiter": "0.1.18"}),
         ("VLLM-46913", {}),
+        ("AITER-4341", {"aiter": "0.1.16.post3"}),  # the cache is in 16 bits
+        ("AITER-4341", {"kv_cache_dtype": "fp8", "aiter": "0.1.19.post1"}),
+        ("VLLM-45943", {"kv_cache_dtype": "fp8"}),
         ("AITER-4181-LATER", {"env": {"VLLM_ROCM_USE_AITER_FP4BMM": 0}}),
         ("VLLM-46913", {"env": {"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "NONE"}}),
         ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
