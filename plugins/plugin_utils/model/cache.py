@@ -245,10 +245,7 @@ def _packed(architecture: Architecture, layout: Layout, length: int, tokens: int
         key=lambda each: (sum(-number % each for number in alike), -each),
     )
     # Without such a pattern, windows and states are split to fit a block of all other layers.
-    room = max(
-        own[0][1] if window else sum(layers * size for layers, size in own)
-        for (_each, window), own in tables.items()
-    )
+    room = max(own[0][1] if at[1] else sum(n * one for n, one in own) for at, own in tables.items())
     block = taken = 0
     for (each, window), own in tables.items():
         fitting = repeats if least or not window else max(1, room // own[0][1])
