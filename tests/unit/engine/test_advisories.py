@@ -186,6 +186,7 @@ PROBLEMS = {
         {"max_num_batched_tokens": 16384, "env": {"VLLM_USE_BREAKABLE_CUDAGRAPH": 1}},
     ),
     "AITER-2563": (GLM, "0.19.1", "MI325X", 8, {}),
+    "VLLM-42876": (V4, "0.21.0", "MI355X", 8, {"kv_cache_dtype": "fp8"}),
     "AITER-4341": (
         *(KIMI_LINEAR, "0.26.0", "MI355X", 2),
         {"kv_cache_dtype": "fp8", "image": "vllm/vllm-openai-rocm:v0.26.0"},
@@ -404,6 +405,7 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         ("VLLM-47158", "0.26.0"),
         ("VLLM-46760", "0.25.0"),
         ("VLLM-46913", "0.27.0"),
+        ("VLLM-42876", "0.22.0"),
         ("VLLM-44679", "0.23.0"),
         ("VLLM-44893", "0.24.0"),
         ("VLLM-47276", "0.25.0"),
