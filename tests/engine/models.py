@@ -216,12 +216,19 @@ def byte_letters() -> list[str]:
 
 
 @functools.cache
-def tokenizer() -> str:
-    """Return a tokenizer.json of bytes that has the marks that releases and parsers look for."""
+def tokenizer(size: int = 0, unlike: int = 0) -> str:
+    """Return a tokenizer.json of bytes that has the marks that releases and parsers look for.
+
+    DeepSeek-V4.1's has ``size`` tokens, of which ``unlike`` remain once case and blanks are alike.
+    """
     letters = byte_letters()
     special = {
         word: place for place, word in enumerate((*SPECIAL, *THOUGHTS, *IMAGES), len(letters))
     }
+    # 26 letters have another case, and tab, line feed and return are blanks like the space.
+    small = [f"word{number}" for number in range(unlike - len(letters) - len(special) + 29)]
+    large = [word.upper() for word in small[: size - len(letters) - len(special) - len(small)]]
+    words = {word: at for at, word in enumerate([*small, *large], len(letters) + len(special))}
     plain = {"special": True, "lstrip": False, "rstrip": False}
     plain |= {"normalized": False, "single_word": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
@@ -237,7 +244,7 @@ def tokenizer() -> str:
             "type": "BPE",
             "fuse_unk": False,
             "byte_fallback": False,
-            "vocab": {letter: byte for byte, letter in enumerate(letters)} | special,
+            "vocab": {letter: byte for byte, letter in enumerate(letters)} | special | words,
             "merges": [],
             **dict.fromkeys(model),
         },
@@ -280,13 +287,21 @@ def _params(config: Config) -> Config:
     return result
 
 
+def _words(config: Config) -> tuple[int, ...]:
+    """Return how many tokens n-gram tables are made for, and how many of them are unlike."""
+    text = config.get("text_config", config)
+    names = ("vocab_size", "engram_compressed_vocab_size")
+    return tuple(text[name] for name in names) if names[1] in text else ()
+
+
 def _write(directory: Path, text: str, quantization: str | None = None) -> None:
     """Write a config.json, and what releases ask for beside it."""
     config: Config = json.loads(text)
     files = {"config.json": text}
     named = TOKENIZERS.get(config["model_type"])
     about = {"tokenizer_class": named} if named else {}
-    files |= {"tokenizer.json": tokenizer(), "tokenizer_config.json": json.dumps(about)}
+    files["tokenizer.json"] = tokenizer(*_words(config))
+    files["tokenizer_config.json"] = json.dumps(about)
     if quantization:
         files["hf_quant_config.json"] = quantization
     if processor := PROCESSORS.get(config["model_type"]):

@@ -14,9 +14,17 @@ def weights(model: Any) -> int:
     """Return the bytes of a model's parameters, and of what vLLM makes of kv_b once it is loaded.
 
     For latent attention it keeps both halves of kv_b as 16-bit matrices beside the projection.
+    Tables that lie in host memory are not counted.
     """
+    host = tuple(
+        f"{name}."
+        for name, module in model.named_modules()
+        if getattr(module, "cpu_offload", False) is True
+    )
     total = 0
     for name, parameter in model.named_parameters():
+        if name.startswith(host):
+            continue
         total += parameter.numel() * parameter.element_size()
         if name.endswith("kv_b_proj.weight") and parameter.element_size() <= 2:
             total += parameter.numel() * 2

@@ -190,7 +190,7 @@ def _build(config: Any, whole: bool) -> tuple[Any, dict[Any, type]]:
     if not whole:
         shapes.cut(config.model_config.hf_config)
     torch.set_default_dtype(config.model_config.dtype)
-    with shapes.ShapesOnly():
+    with torch.device("meta"), shapes.ShapesOnly():
         model = initialize_model(config)
     return model, {
         layer: layer.get_attn_backend()

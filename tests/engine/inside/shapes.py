@@ -39,6 +39,8 @@ class ShapesOnly(TorchFunctionMode):
             return 0
         if function is torch.Tensor.__bool__ and args[0].is_meta:
             return True
+        if kwargs.get("pin_memory"):  # host memory that a GPU reads
+            kwargs |= {"device": None, "pin_memory": False}
         if function in _CONSTRUCTORS or kwargs.get("device") is not None:
             kwargs["device"] = _place(kwargs.get("device"))
         places = (int, str, torch.device) if function is _MOVE else torch.device
