@@ -25,6 +25,7 @@ def read_checkpoint(name: str, read: Callable[[str], str] = read_text) -> Archit
         found = read_json(read_text(str(path)), str(path))
         beside = {"quantization_config": found} if isinstance(found, Mapping) else {}
     if name != "-" and any(path.parent.glob("model*.safetensors*")):
-        # Where Mistral's own files lie there, too, vLLM takes those.
-        beside["config_format"] = "mistral" if any(path.parent.glob("consolidated*")) else "hf"
+        own = path.with_name("params.json").is_file()  # Mistral's: vLLM takes both, or neither
+        own = own and any(path.parent.glob("consolidated*.safetensors"))
+        beside["config_format"] = "mistral" if own else "hf"
     return read_config(read(name), name, beside)

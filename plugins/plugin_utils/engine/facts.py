@@ -274,7 +274,7 @@ def as_loaded(
         gfx = known["gfx"] or "gfx942"
         if order(version) < order(packed["from"].get(gfx, packed["from"]["gfx942"])):
             details["cache_unknown"] = True
-        own = f"bytes_{gfx}_aiter_{env.get('VLLM_ROCM_USE_AITER', '1')}"
+        own = f"bytes_{gfx}_aiter_{env.get('VLLM_ROCM_USE_AITER', '0')}"
         caches = [{**one, "bytes": one.get(own, one["bytes"])} for one in packed["caches"]]
         details["packed_cache"] = {**packed, "caches": caches}
     more = knowledge("models/memory.yml")["recurrent_state"]["more"].get(details.get("linear_kind"))

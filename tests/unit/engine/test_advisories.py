@@ -6,6 +6,7 @@
 
 import collections
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -28,9 +29,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.rules impor
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.values import checks
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import explanation
 from ansible_collections.apiary.instinct.plugins.plugin_utils.gpus import gpu_models
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known, read_config
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 
+from engine.odd import SINKS
 from support.each import each
 from support.engines import DEEPSEEK, KIMI, QWEN, QWEN_BF16, deployment
 
@@ -42,6 +44,9 @@ ENTRY = {
     **{"id": "X-1", "symptom": "start", "says": "s", "do": "d", "proof": "reported"},
     **{"read": "row", "source": "a/b#1"},
 }
+
+
+WINDOWS = read_config(json.dumps(SINKS), "odd/sinks")
 
 
 def releases():
@@ -193,7 +198,12 @@ PROBLEMS = {
     ),
     "VLLM-45943": (MXFP4, "0.26.0", "MI355X", 4, {"kv_cache_dtype": "auto"}),
     "AITER-4181": (dataclasses.replace(GLM, quantization="quark"), "0.28.0", "MI355X", 8, {}),
-    "AITER-4181-LATER": (dataclasses.replace(GLM, quantization="none"), "0.33.0", "MI355X", 8, {}),
+    "AITER-4181-LATER": (dataclasses.replace(GLM, quantization="none"), "0.32.0", "MI355X", 8, {}),
+    "AITER-4181-ON": (
+        *(dataclasses.replace(GLM, quantization="none"), "0.33.0", "MI355X", 8),
+        {"env": {"VLLM_ROCM_USE_AITER_FP4BMM": 1}},
+    ),
+    "KVCACHED-267-WINDOWS": (WINDOWS, "0.20.2", "MI325X", 4, {"args": {"kv-offloading-size": 64}}),
     "VLLM-46913": (
         *(MINIMAX, "0.26.0", "MI325X", 4),
         {"env": {"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "INT4"}},
@@ -439,7 +449,7 @@ TRITON = {"args": {"attention-backend": "ROCM_AITER_TRITON_MLA"}}
         ("VLLM-46952", KIMI_LINEAR, "0.24.0", "MI355X", 1, FP8_CACHE | {"aiter": "0.1.16.post2"}),
         ("VLLM-46760", KIMI_LINEAR, "0.24.0", "MI355X", 2, {"aiter": "0.1.16.post2"}),
         ("VLLM-38145", KIMI_LINEAR, "0.13.0", "MI325X", 2, TRITON),
-        ("AITER-3139", KIMI_LINEAR, "0.19.1", "MI325X", 2, {}),
+        ("AITER-3139", KIMI_LINEAR, "0.19.1", "MI325X", 2, {"aiter": "0.1.10.post2"}),
     ],
 )
 def test_a_defect_of_latent_attention_is_of_the_hybrids_that_have_such_layers(
@@ -492,6 +502,12 @@ def test_layouts_of_keys_and_values_are_not_those_of_hybrids_with_latent_attenti
             assert (name in told(assessed(model, release, "MI325X", 8, more))) is concerned
 
 
+def test_fp4_multiplication_of_glm_is_noted_in_the_newest_only_where_it_is_switched_on():
+    model = dataclasses.replace(GLM, quantization="none")
+    names = told(assessed(model, "0.33.0", "MI355X", 8, {}))
+    assert not {"AITER-4181", "AITER-4181-LATER", "AITER-4181-ON"} & set(names)
+
+
 @pytest.mark.parametrize(
     ("release", "concerned"), [("0.16.0", True), ("0.20.2", True), ("0.21.0", False)]
 )
@@ -501,6 +517,10 @@ def test_kv_offload_of_old_releases_starts_without_the_hybrid_cache_manager_alon
     made = assessed(MINIMAX, release, "MI325X", 4, OFFLOAD)
     assert ("--disable-hybrid-kv-cache-manager" in made.recipe.argv) is concerned
     assert ("KVCACHED-267" in told(made)) is concerned
+    assert "KVCACHED-267-WINDOWS" not in told(made)
+    assert ("KVCACHED-267-WINDOWS" in told(assessed(WINDOWS, release, "MI325X", 4, OFFLOAD))) is (
+        concerned
+    )
     hybrid = assessed(QWEN_397B, release, "MI325X", 4, OFFLOAD)
     assert "--disable-hybrid-kv-cache-manager" not in hybrid.recipe.argv
     assert ("KVCACHED-267-HYBRID" in told(hybrid)) is concerned

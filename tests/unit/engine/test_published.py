@@ -34,6 +34,8 @@ NGRAM = {"speculative-config": {"method": "ngram", "num_speculative_tokens": 4}}
 NEMOTRON = "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"
 OFF = {"VLLM_ROCM_USE_AITER": 0}
 TRUSTED = {"trust-remote-code": True}
+EAGLE3 = {"speculative-config": {"method": "eagle3", "model": "/d", "num_speculative_tokens": 3}}
+V32 = "deepseek-ai/DeepSeek-V3.2"
 V4 = "deepseek-ai/DeepSeek-V4-Flash"
 V41 = "deepseek-ai/DeepSeek-V4.1-Flash"
 MINISTRAL = "mistralai/Ministral-3-14B-Instruct-2512"
@@ -232,6 +234,10 @@ def test_four_bit_weights_are_refused_from_the_release_that_reads_them(version, 
         (MINISTRAL, "0.20.0", HF, None),
         (NEMOTRON, "0.14.1", {"args": TRUSTED}, "VLLM-NO-GATE"),
         (NEMOTRON, "0.16.0", {"args": TRUSTED}, None),
+        ("nvidia/Nemotron-H-56B-Base-8K", "0.14.1", {"args": TRUSTED}, None),  # no experts
+        (KIMI, "0.17.1", {"args": TRUSTED | EAGLE3}, "VLLM-DRAFT-TARGET-DEEPSEEK"),
+        (KIMI, "0.18.0", {"args": TRUSTED | EAGLE3}, None),
+        (V32, "0.14.1", {"args": EAGLE3, "size": 4}, "VLLM-DRAFT-TARGET-DEEPSEEK"),
         (KIMI_LINEAR, "0.16.0", {"args": NGRAM}, "VLLM-STATE-SPECULATION"),
         (KIMI_LINEAR, "0.17.0", {"args": NGRAM}, None),
         (KIMI_LINEAR, "0.14.1", {"kv": "fp8"}, "VLLM-MLA-FP8-KV"),

@@ -399,7 +399,9 @@ def test_a_mixed_quantization_is_read_module_by_module():
     [
         (["model.safetensors.index.json"], 8, 1_920_771_920),
         (["model-00001-of-00004.safetensors"], 4, 3_831_015_248),
-        (["model.safetensors", "consolidated.safetensors"], 8, 2_030_084_608),
+        (["model.safetensors", "consolidated.safetensors"], 8, 1_920_771_920),
+        (["model.safetensors", "params.json"], 8, 1_920_771_920),
+        (["model.safetensors", "consolidated.safetensors", "params.json"], 8, 2_030_084_608),
         ([], 8, 2_030_084_608),
     ],
 )
