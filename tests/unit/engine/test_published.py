@@ -427,3 +427,9 @@ def test_padded_experts_of_kimi_linear_are_refused_from_the_release_that_pads_th
 ):
     made = asked(KIMI_LINEAR, version, size)
     assert ("VLLM-KIMI-LINEAR-PADDED" in rules_of(made)) is refused
+
+
+@pytest.mark.parametrize(("version", "noted"), [("0.30.0", False), ("0.31.0", True)])
+def test_tables_in_host_memory_are_noted_where_the_plan_does_not_count_them(version, noted):
+    made = asked(V41, version, args=TRUSTED)
+    assert ("ENGINE-OFFLOAD-MEMORY" in {one.code for one in made.recipe.findings}) is noted
