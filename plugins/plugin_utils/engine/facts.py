@@ -143,6 +143,7 @@ def model_facts(architecture: Architecture, version: str) -> dict[str, Fact]:
         "weight_algorithm": scheme.get("algorithm", "none"),
         "checkpoint_kv_dtype": scheme.get("kv_cache", "auto"),
         "first_bits": (scheme.get("schemes") or [{}])[0].get("bits") or 16,
+        "scale_bytes": scheme.get("scale_bytes", 2),
         "four_bit_group": min((one.get("group") or 0 for one in parts), default=0),
         "model_class_known": None
         if model_class is None

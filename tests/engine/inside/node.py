@@ -155,6 +155,8 @@ def _aiter(gpu: Gpu) -> None:
     aiter = _module("aiter", dtypes=_module("aiter.dtypes", fp8=fp8))
     aiter.ActivationType, aiter.QuantType = _Anything("ActivationType"), _Anything("QuantType")
     aiter.__getattr__ = _any_function(aiter)
+    sources: Any = importlib.import_module("aiter.jit.core")
+    sources.AITER_CSRC_DIR = ""  # vLLM reads there which heads a kernel has; there are none
     tuning: Any = importlib.import_module("aiter.ops.triton.utils.gemm_config_utils")
     tuning.get_gemm_config = _always(({}, False))
 

@@ -13,6 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions 
     fact_types,
     fill,
     order,
+    parse,
     read_span,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import facts
@@ -93,6 +94,8 @@ def test_the_facts_are_those_that_are_declared():
 
 def test_every_declared_fact_is_used():
     used = {name for rule in (*rules(), *advisories()) for name in rule.when.facts()}
+    tables = [table for table in knowledge("vllm/kernels.yml").values() if isinstance(table, list)]
+    used |= {name for table in tables for one in table for name in parse(one["when"]).facts()}
     texts = " ".join(text for rule in rules() for text in (rule.reason, *rule.effect.values()))
     for name in fact_types():
         asked_by_code = {

@@ -124,6 +124,7 @@ def test_only_a_named_kernel_has_fp8_experts_padded():
         # With an index of each column of the experts up to 0.29.0; by vLLM's tensors.
         ("moonshotai/Kimi-K2-Thinking", "0.14.1", "MI325X", 77_679_095_808),
         ("moonshotai/Kimi-K2-Thinking", "0.30.0", "MI325X", 76_310_473_728),
+        ("moonshotai/Kimi-K3", "0.29.0", "MI355X", 205_240_978_808),  # MXFP4: none
         # Its tower in Mistral's format is whole on each GPU up to 0.19.1.
         ("mistralai/Ministral-3-14B-Instruct-2512", "0.12.0", "MI325X", 2_734_727_680),
     ],
