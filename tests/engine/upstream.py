@@ -36,7 +36,7 @@ FEATURES = (
 # Put where upstream names a draft or a template; _beside() writes what lies at the two places.
 BESIDE = Features(speculation="draft", draft_model="/a/draft", chat_template="/a/template")
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}\n"
-# What an operator may ask for beside, and had better not, from a release on: it feeds the rules.
+# Drafts that an operator had better not name, from a release on: they feed the rules.
 GUESSES = {"method": "dflash", "model": BESIDE.draft_model, "num_speculative_tokens": 15}
 MISTAKES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("zai-org/GLM-4.5", "0.11.2", {"speculative-config": GUESSES | {"method": "eagle3"}}),
