@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -36,15 +37,19 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
 _SERVICE_ONLY = ("chroot ", "user ", "group ")
 
 
+# Below those of simulated hosts (from 20000) and of clients' connections. Each is given once: two
+# frontends may listen on the same one, and each gets half of what comes.
+_PORTS = iter(random.sample(range(10000, 20000), 10000))
+
+
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has just now, below those that clients' connections get."""
+    """Return ports that nobody has just now, and that this process was not given before."""
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(15000, 32000)
-        with socket.socket() as one:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if port not in found and one.connect_ex(("127.0.0.1", port)):
-                found.append(port)
+        port = next(_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as one:
+            one.bind(("127.0.0.1", port))
+            found.append(port)
     return found
 
 
