@@ -29,8 +29,11 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import groups, pages
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
-from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import weights_bytes
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import argument
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights import (
+    by_module,
+    weights_bytes,
+)
+from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import flags_of
 
 from engine.environment import ROOT
 from engine.models import Model
@@ -119,6 +122,7 @@ MISTAKES = (
     Mistake(args={"quantization": "online"}),
     Mistake(args={"quantization": "gguf"}),
     Mistake(args={"enable-eplb": True}),
+    Mistake(args={"engram-config": {"cpu_offload": False}}),
     Mistake(args={"enable-chunked-prefill": False}, limits={"max_num_batched_tokens": 1024}),
     Mistake(args={"all2all-backend": "mori"}, expert_parallel=True),
     Mistake(env={"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "FP8"}),
@@ -141,12 +145,18 @@ TRUSTED = {"trust-remote-code": True}
 PARTS_OF_BLOCKS = "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8"  # 1,536 columns of an expert
 # Not built: they hold no more than a refusal looks at, or are built under their published name.
 NOT_WHOLE = ("odd/new-class", "odd/code-beside", "odd/later-class", "odd/other-gpus")
-# The kernels by which a model is built whole, where not only vLLM's own choice.
-AITER_LESS = "AITER off"
+# What a model is built whole with, where not only as planned: a word, flags and variables.
+PLANNED: tuple[str, dict[str, Any], dict[str, str]] = ("", {}, {})
+AITER, TRITON = ((name, {"moe-backend": name}, {}) for name in ("aiter", "triton"))
+AITER_LESS = ("AITER off", {}, {"VLLM_ROCM_USE_AITER": "0"})
+# Layers with a window keep every token then.
+MANAGER_LESS = ("no hybrid manager", {"disable-hybrid-kv-cache-manager": True}, {})
+ON_GPUS = ("tables on GPUs", {"engram-config": {"cpu_offload": False}}, {})
 NAMED = {
-    PARTS_OF_BLOCKS: (None, "aiter", "triton"),
-    "odd/narrow-experts": (None, "triton"),
-    "deepseek-ai/DeepSeek-V4-Pro": (None, AITER_LESS),
+    PARTS_OF_BLOCKS: (PLANNED, AITER, TRITON),
+    "odd/narrow-experts": (PLANNED, TRITON),
+    "deepseek-ai/DeepSeek-V4-Pro": (PLANNED, AITER_LESS),
+    "deepseek-ai/DeepSeek-V4.1-Flash": (PLANNED, ON_GPUS),
 }
 ODD = (
     ("odd/sinks", Mistake()),
@@ -287,23 +297,17 @@ def measured(
     """
     known = resolve_version(version, None).version
     asked = (
-        (model, size, backend)
+        (model, size, variant)
         for model, size in itertools.product(models, layouts)
         if model.name not in NOT_WHOLE
-        for backend in NAMED.get(model.name, (None,))
+        for variant in (*NAMED.get(model.name, (PLANNED,)), *_without_manager(model))
     )
-    for model, size, backend in asked:
-        env = {"VLLM_ROCM_USE_AITER": "0"} if backend == AITER_LESS else {}
-        named = {"moe-backend": backend} if backend and not env else {}
+    for model, size, (word, named, env) in asked:
         code = (model.architecture.details or {}).get("remote_code")
         yes = {"trust-remote-code": True} if code else {}
         for whole_experts in (False, True):
             layout = Layout(size, 1, whole_experts)
-            words = [
-                f"TP{size}",
-                *(["EP"] if whole_experts else []),
-                *([backend] if backend else []),
-            ]
+            words = [f"TP{size}", *(["EP"] if whole_experts else []), *([word] if word else [])]
             (case, *_none) = _assessed(
                 f"{model.name} {' '.join(words)} whole",
                 model,
@@ -311,24 +315,31 @@ def measured(
                 _deployment(model, version, layout, Limits(), named | yes, env),
             )
             if not case.refused:
-                mode, kernel = argument(case.argv, "--mm-encoder-tp-mode"), None if env else backend
-                loaded = as_loaded(model.architecture, known, gpu, case.env, mode, kernel)
+                loaded = as_loaded(model.architecture, known, gpu, case.env, flags_of(case.argv))
                 memory = _memory(loaded, layout)
                 yield dataclasses.replace(case, memory=memory)
                 break
+
+
+def _without_manager(model: Model) -> tuple[Any, ...]:
+    counts = (model.architecture.details or {}).get("attention_layers") or {}
+    both = counts.get("full") and counts.get("sliding") and not counts.get("linear")
+    return (MANAGER_LESS,) if both else ()
 
 
 def _memory(architecture: Architecture, layout: Layout) -> dict[str, float | None]:
     layers = groups(architecture, layout, "auto")
     sizes: dict[str, float | None] = dict.fromkeys(("full", "sliding", "linear"), 0)
     for group in layers or ():
-        sizes[group.kind] = group.all_bytes or group.layers * group.state_bytes
+        sizes[group.kind] += group.all_bytes or group.layers * group.state_bytes
     if layers is None:
         sizes = dict.fromkeys(sizes, None)
     longest = architecture.max_context
     page = pages(architecture, layout, Limits(), longest) if longest else None
     sizes["sequence"] = page.sequence_bytes if page else None
-    return {"weights": weights_bytes(architecture, layout), **sizes}
+    modules = by_module(architecture, layout)
+    host = modules and sum(one.bytes_per_gpu for one in modules if one.sharding == "host")
+    return {"weights": weights_bytes(architecture, layout), "host": host, **sizes}
 
 
 def mistaken(

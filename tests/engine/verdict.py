@@ -27,7 +27,10 @@ STAGES = ("parser", "config", "backend", "load")
 AGREEMENT = 0.01  # of Apiary's bytes with those of vLLM's tensors
 FAR = 0.05
 # What memory is summed up by: the parts that inside/memory.py tells.
-PARTS = {"weights": ("weights",), "KV cache": ("full", "sliding", "linear")}
+PARTS = {
+    "weights": ("weights",),
+    "KV cache": ("full", "sliding", "linear"),
+}
 COLUMNS = (
     "vLLM",
     "fed",

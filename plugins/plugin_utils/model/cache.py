@@ -70,6 +70,7 @@ def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group
         return None
     shared = details.get("kv_shared_layers") or {}
     found = []
+    kept = details.get("windows_kept") and counts["full"]  # each layer keeps every token
     for kind in _ATTENDING:
         layers = math.ceil((counts[kind] - shared.get(kind, 0)) / split.pipeline)
         if layers <= 0:
@@ -78,7 +79,7 @@ def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group
         index = _index_bytes(details, split.pipeline) if kind == "full" else 0
         if size is None or index is None:
             return None
-        found.append(Group(kind, layers, token_bytes=size, index_bytes=index))
+        found.append(Group("full" if kept else kind, layers, token_bytes=size, index_bytes=index))
     if counts["linear"]:
         state = state_bytes(architecture, split)
         if state is None:
@@ -179,9 +180,9 @@ def pages(architecture: Architecture, layout: Layout, limits: Limits, length: in
     found = groups(architecture, layout, limits.kv_cache_dtype)
     if not found:
         return None
-    if [group.kind for group in found] == ["full"]:
+    if {group.kind for group in found} == {"full"}:
         # One kind only: blocks of 16 tokens waste less than a sequence's last block.
-        return Pages(found[0].all_bytes, length, 0)
+        return Pages(sum(group.all_bytes for group in found), length, 0)
     window = (architecture.details or {}).get("sliding_window")
     if window is None and any(group.kind == "sliding" for group in found):
         return None

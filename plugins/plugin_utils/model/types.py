@@ -12,7 +12,7 @@ from ..findings import Finding
 
 @dataclass(frozen=True)
 class ModuleMemory:
-    """One kind of module: all its parameters, how it is split, and its bytes on each GPU."""
+    """One kind of module: its parameters, how it is split, bytes on (`host`: for) each GPU."""
 
     kind: str
     sharding: str

@@ -66,8 +66,8 @@ def read_index(data: Any, subject: str) -> Index:
 def share(module: Module, architecture: Architecture, split: Split) -> float:
     """Return the part of a module that lies on each GPU of its pipeline stage."""
     size = split.tensor
-    if module.sharding in ("host", "replicated"):
-        return float(module.sharding == "replicated")
+    if module.sharding in ("host", "replicated"):  # all ranks read one copy, or each has its own
+        return 1.0 if module.sharding == "replicated" else 1.0 / split.gpus
     if module.sharding == "kv_heads" and module.parts:
         return max(1, module.parts // size) / module.parts
     if module.sharding == "groups" and module.parts:
@@ -157,7 +157,7 @@ def _lighter_ends(kinds: tuple[Module, ...]) -> frozenset[str]:
 def weights_bytes(architecture: Architecture, layout: Layout) -> int | None:
     """Return the bytes of weights on each GPU, or None when a dimension or format is unknown."""
     found = by_module(architecture, layout)
-    return None if found is None else sum(module.bytes_per_gpu for module in found)
+    return None if found is None else sum(m.bytes_per_gpu for m in found if m.sharding != "host")
 
 
 def checkpoint_bytes(architecture: Architecture) -> int | None:

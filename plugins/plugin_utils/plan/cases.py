@@ -17,7 +17,7 @@ from ..engine.types import Assessment, Recipe
 from ..findings import Finding
 from ..gpus import gpu_facts
 from ..model.types import Architecture
-from .engines import Engines
+from .engines import Engines, flags_of
 from .nodes import rank_of
 from .replica import start_timeout
 from .types import Plan, Replica
@@ -85,15 +85,12 @@ def judge(
     more = list(_other_model(reviewed.command.model, deployment, where))
     vram = gpu_facts(gpu_model).memory.gib
     engines = Engines(rebuilt, architecture, gpu_model, vram << 30 if vram else None)
-    flags = {item.name: item.values[-1] for item in reviewed.command.flags if item.values}
+    words = [text for item in reviewed.command.flags for text in (item.name, *item.values)]
     needs = engines.memory(
         rebuilt.decided,
-        flags.get("--quantization", flags.get("-q")),
         reviewed.rules_of,
         {name: text for name, (text, _line) in reviewed.command.env.items()},
-        None,
-        flags.get("--mm-encoder-tp-mode"),
-        flags.get("--moe-backend"),
+        flags_of(words),
     )
     more += [
         item.about(where).reworded(remedy=spoken(item.remedy))

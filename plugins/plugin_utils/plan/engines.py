@@ -114,27 +114,23 @@ class Engines:
         self, recipe: Recipe, layout: Layout, sequence_tokens: int | None = None
     ) -> Memory:
         """Return what engines of a layout take up with a recipe's flags and variables."""
-        method = argument(recipe.argv, "--quantization")
-        text_only = self.deployment.features.text_only
-        mode = "none" if text_only else argument(recipe.argv, "--mm-encoder-tp-mode")
-        flags = mode, argument(recipe.argv, "--moe-backend")
-        return self.memory(layout, method, recipe.rules_of, recipe.env, sequence_tokens, *flags)
+        flags = flags_of(recipe.argv)
+        if self.deployment.features.text_only:
+            flags["mm_encoder_tp_mode"] = "none"
+        return self.memory(layout, recipe.rules_of, recipe.env, flags, sequence_tokens)
 
     def memory(
         self,
         layout: Layout,
-        method: str | None,
         version: str,
         env: Mapping[str, str],
+        flags: Mapping[str, str],
         sequence_tokens: int | None = None,
-        *flags: str | None,
     ) -> Memory:
-        """Return what engines of a layout take up; ``method`` quantizes the weights on loading.
-
-        ``flags`` are the last two of as_loaded.
-        """
-        loaded = as_loaded(self.architecture, version, self.gpu_model, env, *flags)
-        loaded = quantized_online(loaded, method) if method else loaded
+        """Return what engines of a layout take up; ``flags`` as of ``flags_of``."""
+        loaded = as_loaded(self.architecture, version, self.gpu_model, env, flags)
+        if method := flags.get("quantization", flags.get("q")):
+            loaded = quantized_online(loaded, method)
         return memory(loaded, layout, self.limits, self.vram_bytes, sequence_tokens)
 
     def memories(self, layout: Layout | MixedLayout, recipes: Sequence[Recipe]) -> list[Memory]:
@@ -184,14 +180,19 @@ def _total(values: Sequence[N | None]) -> N | None:
     return sum(numbers[1:], numbers[0]) if numbers and len(numbers) == len(values) else None
 
 
+def flags_of(argv: Sequence[str]) -> dict[str, str]:
+    """Return what follows each flag, or stands behind its `=`, by dest; of a switch, any text."""
+    return {
+        name.strip("-").replace("-", "_"): value if equals else after
+        for word, after in zip(argv, (*argv[1:], "true"), strict=True)
+        for name, equals, value in [word.partition("=")]
+        if word.startswith("-")
+    }
+
+
 def argument(argv: tuple[str, ...], flag: str) -> str | None:
-    """Return the value that follows a flag, or stands behind its `=`; None where it is not."""
-    for word, after in zip(argv, (*argv[1:], None), strict=True):
-        if word == flag:
-            return after
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return None
+    """Return the value of a flag; None where it is not set."""
+    return flags_of(argv).get(flag.strip("-").replace("-", "_"))
 
 
 # A figure of a start, that of a layout's memory, both in words, and bytes that one takes at least.

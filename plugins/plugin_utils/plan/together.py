@@ -104,10 +104,11 @@ def check_taken(
 def _held_gib(plan: Plan) -> float:
     """Return the GiB of host memory that a plan's engines hold."""
     facts = knowledge("host_memory.yml")
+    tables = sum(one.bytes_per_gpu for one in plan.memory.modules if one.sharding == "host") / GIB
     held = 0.0
     for replica in plan.replicas:
         gpus = len(replica.gpus)
-        held += facts["worker"]["gib"] * gpus
+        held += (facts["worker"]["gib"] + tables) * gpus
         for flag, entry in facts["flags"].items():
             text = argument(replica.argv, flag) or "0"
             if text.replace(".", "", 1).isdecimal():

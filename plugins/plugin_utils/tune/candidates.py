@@ -293,7 +293,7 @@ def _read(modules: tuple[ModuleMemory, ...], model: Architecture) -> float | Non
         sum(
             one.bytes_per_gpu * (share if one.sharding == "experts" else 1)
             for one in modules
-            if one.kind not in _NOT_READ
+            if one.kind not in _NOT_READ and one.sharding != "host"
         )
     )
 

@@ -210,8 +210,8 @@ def _memory(config: Any, model: Any) -> dict[str, float | None]:
             name: layer for name, layer in layers.items() if hasattr(layer, "get_kv_cache_spec")
         }
         return {
-            "weights": memory.weights(model),
-            **memory.caches(config, caching.values()),
+            **memory.weights(model),
+            **memory.caches(config, caching),
             "sequence": memory.sequence(config, caching),
         }
 

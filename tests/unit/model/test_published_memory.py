@@ -34,6 +34,12 @@ CONFIGS = published() | {
     ]
 }
 AITER = {"VLLM_ROCM_USE_AITER": "1"}
+DATA = {"mm_encoder_tp_mode": "data"}
+OFF = {"disable_hybrid_kv_cache_manager": "true"}
+LMCACHE, NIXL, MORIIO = (
+    {"kv_transfer_config": json.dumps({"kv_connector": name, "kv_role": "kv_both"})}
+    for name in ("LMCacheConnectorV1", "NixlConnector", "MoRIIOConnector")
+)
 NO_TABLES = CONFIGS["deepseek-ai/DeepSeek-V4.1-Flash"]["text_config"] | {"engram_layer_ids": []}
 
 
@@ -66,21 +72,21 @@ def test_weights_are_those_of_vllms_tensors(name, held):
 @pytest.mark.parametrize(
     ("name", "gpu", "flags", "held", "token"),
     [
-        ("moonshotai/Kimi-K3", "MI355X", ("data",), 201_894_627_824, 27_648),
-        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "MI325X", (), 12_468_649_984, 25_088),
-        ("mistralai/Ministral-3-14B-Instruct-2512", "MI325X", (), 2_030_084_608, 20_480),
+        ("moonshotai/Kimi-K3", "MI355X", DATA, 201_894_627_824, 27_648),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1", "MI325X", {}, 12_468_649_984, 25_088),
+        ("mistralai/Ministral-3-14B-Instruct-2512", "MI325X", {}, 2_030_084_608, 20_480),
         # Each GPU's 192 of 1,536 columns are padded to 256.
         (
             "Qwen/Qwen3-235B-A22B-Instruct-2507-FP8",
             "MI325X",
-            (None, "aiter"),
+            {"moe_backend": "aiter"},
             39_157_279_984,
             48_128,
         ),
     ],
 )
 def test_what_a_gpu_holds_is_that_of_vllms_tensors(name, gpu, flags, held, token):
-    loaded = as_loaded(read(name), "0.33.0", gpu, AITER, *flags)
+    loaded = as_loaded(read(name), "0.33.0", gpu, AITER, flags)
     assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.002)
     assert kv_bytes_per_token(loaded, Layout(8), "auto") == token
 
@@ -89,7 +95,7 @@ def test_what_a_gpu_holds_is_that_of_vllms_tensors(name, gpu, flags, held, token
 def test_a_tower_is_in_fp8_unless_the_checkpoint_leaves_it_out(left_out):
     def held(fp8):
         model = read("Qwen/Qwen3-VL-235B-A22B-Instruct", quantization_config=fp8)
-        return weights_bytes(as_loaded(model, "0.33.0", "MI325X", AITER, "data"), Layout(4))
+        return weights_bytes(as_loaded(model, "0.33.0", "MI325X", AITER, DATA), Layout(4))
 
     assert held(FP8_BLOCKS) == pytest.approx(59_718_629_808, rel=0.002)
     whole = 576_388_336  # parameters of the tower, which each GPU has
@@ -105,7 +111,7 @@ def test_only_a_named_kernel_has_fp8_experts_padded():
         ("0.33.0", Layout(8, 1, True), "aiter"),
         ("0.30.0", Layout(8), "aiter"),
     ):
-        loaded = as_loaded(model, version, "MI325X", AITER, None, backend)
+        loaded = as_loaded(model, version, "MI325X", AITER, {"moe_backend": backend})
         assert weights_bytes(loaded, layout) == plain
 
 
@@ -208,7 +214,8 @@ def test_tables_in_host_memory_are_of_the_checkpoint_and_in_no_gpu():
     model = read("deepseek-ai/DeepSeek-V4.1-Flash")
     (tables,) = (one for one in by_module(model, Layout(8)) if one.sharding == "host")
     assert tables.parameters / 8 == pytest.approx(24_576_430_080, rel=0.001)
-    assert tables.bytes_per_gpu == 0
+    assert tables.bytes_per_gpu == pytest.approx(25_344_443_520, rel=0.001)
+    assert weights_bytes(model, Layout(8)) < 2 * tables.bytes_per_gpu
     without = read("deepseek-ai/DeepSeek-V4.1-Flash", text_config=NO_TABLES)
     assert weights_bytes(model, Layout(8)) - weights_bytes(without, Layout(8)) < 1 << 26
     assert model.total_parameters - without.total_parameters > tables.parameters
@@ -225,7 +232,7 @@ def test_tables_in_host_memory_are_of_the_checkpoint_and_in_no_gpu():
 )
 def test_a_named_triton_has_parts_padded_that_share_no_block_of_32(width, version, held):
     model = read("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", moe_intermediate_size=width)
-    loaded = as_loaded(model, version, "MI325X", AITER, None, "triton")
+    loaded = as_loaded(model, version, "MI325X", AITER, {"moe_backend": "triton"})
     assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.002)
 
 
@@ -269,14 +276,14 @@ def test_widths_of_layers_that_cannot_be_read_leave_the_memory_unknown(blocks):
 @pytest.mark.parametrize(
     ("name", "size", "mode", "held"),
     [
-        ("deepseek-ai/DeepSeek-OCR", 2, None, 3_782_279_680),
-        ("internlm/Intern-S1", 8, None, 63_721_502_080),
-        ("OpenGVLab/InternVL3_5-8B", 8, "data", 2_723_389_440),
-        ("zai-org/GLM-4.5V", 8, "data", 30_784_512_512),
-        ("meta-models/Muse-Glimmer-30B", 8, None, 10_116_571_392),
-        ("meta-models/Muse-Glimmer-30B", 4, None, 17_153_638_912),
-        ("google/gemma-4-E2B-it", 8, None, 2_182_040_640),
-        ("google/gemma-4-E4B-it", 8, None, 2_974_296_640),
+        ("deepseek-ai/DeepSeek-OCR", 2, {}, 3_782_279_680),
+        ("internlm/Intern-S1", 8, {}, 63_721_502_080),
+        ("OpenGVLab/InternVL3_5-8B", 8, DATA, 2_723_389_440),
+        ("zai-org/GLM-4.5V", 8, DATA, 30_784_512_512),
+        ("meta-models/Muse-Glimmer-30B", 8, {}, 10_116_571_392),
+        ("meta-models/Muse-Glimmer-30B", 4, {}, 17_153_638_912),
+        ("google/gemma-4-E2B-it", 8, {}, 2_182_040_640),
+        ("google/gemma-4-E4B-it", 8, {}, 2_974_296_640),
     ],
 )
 def test_towers_are_split_as_vllm_splits_them(name, size, mode, held):
@@ -284,10 +291,34 @@ def test_towers_are_split_as_vllm_splits_them(name, size, mode, held):
     assert weights_bytes(loaded, Layout(size, 1, False)) == pytest.approx(held, rel=0.002)
 
 
+# By vLLM's own unify_hybrid_kv_cache_specs: bytes of a token in all layers of a GPU.
+@pytest.mark.parametrize(
+    ("name", "version", "flags", "token"),
+    [
+        ("openai/gpt-oss-120b", "0.33.0", {}, 4_608),
+        ("openai/gpt-oss-120b", "0.33.0", OFF, 9_216),
+        ("openai/gpt-oss-120b", "0.20.2", OFF, 9_216),
+        ("openai/gpt-oss-120b", "0.21.0", LMCACHE, 9_216),
+        ("openai/gpt-oss-120b", "0.33.0", LMCACHE, 9_216),
+        ("openai/gpt-oss-120b", "0.22.0", NIXL, 4_608),
+        ("openai/gpt-oss-120b", "0.21.0", NIXL, 9_216),
+        ("openai/gpt-oss-120b", "0.29.0", MORIIO, 9_216),
+        ("openai/gpt-oss-120b", "0.30.0", MORIIO, 4_608),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "0.14.1", {}, 6_144),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "0.13.0", {}, 24_576),
+    ],
+)
+def test_without_the_hybrid_manager_windows_keep_every_token(name, version, flags, token):
+    loaded = as_loaded(read(name), version, "MI325X", AITER, flags)
+    assert kv_bytes_per_token(loaded, Layout(8), "auto") == token
+    page = pages(loaded, Layout(8), Limits(), 65_536)
+    assert (page.sequence_bytes == 65_536 * token) is (token in (9_216, 24_576))
+
+
 def test_a_text_only_engine_has_no_tower():
     model = read("OpenGVLab/InternVL3_5-8B")
     (tower,) = (one for one in by_module(model, Layout(2)) if one.kind == "vision")
-    without = as_loaded(model, "0.33.0", "MI325X", AITER, "none")
+    without = as_loaded(model, "0.33.0", "MI325X", AITER, {"mm_encoder_tp_mode": "none"})
     assert tower.bytes_per_gpu > 0
     assert (
         weights_bytes(model, Layout(2)) - weights_bytes(without, Layout(2)) == tower.bytes_per_gpu
@@ -296,7 +327,7 @@ def test_a_text_only_engine_has_no_tower():
 
 def test_only_a_model_with_a_tower_is_changed_by_how_towers_are_split():
     model = read("MiniMaxAI/MiniMax-M2.5")
-    assert as_loaded(model, "0.33.0", None, {}, "data") is model
+    assert as_loaded(model, "0.33.0", None, {}, DATA) is model
 
 
 @pytest.mark.parametrize(

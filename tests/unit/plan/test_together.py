@@ -13,6 +13,7 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     to_document,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
+from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import ModuleMemory
 from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.build import (
     PlanRequest,
     architecture_of,
@@ -122,6 +123,15 @@ def test_engines_may_not_hold_more_memory_than_the_host_has():
     assert "big 2064 GiB, pair 64 GiB" in finding.message
     nodes = tuple(dataclasses.replace(one, memory_bytes=1 << 41) for one in mi325x().numa_nodes)
     assert not list(check_memory(plans, dataclasses.replace(mi325x(), numa_nodes=nodes)))
+
+
+def test_tables_in_host_memory_are_held_for_each_replica():
+    tables = ModuleMemory("ngram_tables", "host", 196_613_849_600, 100 << 30)
+    (plan,) = build_plans([PAIR], mi325x())
+    plan = dataclasses.replace(plan, memory=dataclasses.replace(plan.memory, modules=(tables,)))
+    nodes = tuple(dataclasses.replace(one, memory_bytes=230 << 30) for one in mi325x().numa_nodes)
+    (finding,) = check_memory([plan], dataclasses.replace(mi325x(), numa_nodes=nodes))
+    assert "pair 464 GiB" in finding.message  # 16 and 100 for each of four GPUs
 
 
 def test_a_kept_plan_is_the_same_plan():
