@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import random
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +23,12 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import 
     ModelSpec,
 )
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine import facts
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.command import read_command
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.conditions import order
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.facts import as_loaded
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.flags import resolve_version
 from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.recipe import assess
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import flags_of
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.cache import groups, pages
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
@@ -33,7 +36,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.model.weights impo
     by_module,
     weights_bytes,
 )
-from ansible_collections.apiary.instinct.plugins.plugin_utils.plan.engines import flags_of
 
 from engine.environment import ROOT
 from engine.models import Model
@@ -315,7 +317,9 @@ def measured(
                 _deployment(model, version, layout, Limits(), named | yes, env),
             )
             if not case.refused:
-                loaded = as_loaded(model.architecture, known, gpu, case.env, flags_of(case.argv))
+                command = read_command(shlex.join(("vllm", *case.argv)), known)
+                flags = flags_of(command, known)
+                loaded = as_loaded(model.architecture, known, gpu, case.env, flags)
                 memory = _memory(loaded, layout)
                 yield dataclasses.replace(case, memory=memory)
                 break

@@ -232,16 +232,16 @@ def as_loaded(
     version: str,
     gpu: str | None,
     env: Mapping[str, str],
-    flags: Mapping[str, str] | None = None,
+    flags: Mapping[str, Fact] | None = None,
 ) -> Architecture:
     """Return the model as this engine holds it: with experts padded to what its kernels take.
 
     Its `step` is set where the engine's differs from the newest one's on a large GPU. ``version``
-    is a known one. Without a GPU nothing is known of its kernels. ``flags`` are by dest: with
-    mm_encoder_tp_mode `data` each GPU has the towers whole, with `none` no one.
+    is a known one. Without a GPU nothing is known of its kernels. ``flags`` are as rules see
+    them; with mm_encoder_tp_mode `data` each GPU has the towers whole, with `none` no one.
     """
     details, kernels = {**(architecture.details or {})}, knowledge("vllm/kernels.yml")
-    encoder_mode = (flags or {}).get("mm_encoder_tp_mode")
+    encoder_mode = (flags or {}).get("flag mm_encoder_tp_mode")
     if encoder_mode == "data" and architecture.vision:
         details["vision_sharding"] = "replicated"
     if encoder_mode == "none" and details.get("vision_parameters"):
@@ -250,7 +250,7 @@ def as_loaded(
         **model_facts(architecture, version),
         "gfx": gpu_facts(gpu).gfx if gpu else None,
         "block_size": next(iter((details.get("quantization") or {}).get("block") or ()), None),
-        **{f"flag {name}": value for name, value in (flags or {}).items()},
+        **(flags or {}),
         **{f"env {name}": value for name, value in env.items()},
     }
     for entry in holding(kernels["expert_steps"], version, known) if gpu and details else ():
@@ -263,7 +263,7 @@ def as_loaded(
         ]
         if "vision" in entry["kinds"]:
             details["vision_sharding"] = "replicated"
-    for mark in ("expert_index", "windows_kept"):
+    for mark in ("expert_index", "windows_ignored"):
         if details and any(holding(kernels[mark], version, known)):
             details[mark] = True
     for entry in holding(kernels["state"], version, known) if details.get("state") else ():
@@ -274,7 +274,7 @@ def as_loaded(
     if packed := details.get("packed_cache"):
         gfx = known["gfx"] or "gfx942"
         first = order(packed["from"].get(gfx, packed["from"]["gfx942"]))
-        if details.get("windows_kept") or order(version) < first:
+        if details.get("windows_ignored") or order(version) < first:
             details["cache_unknown"] = True
         own = f"bytes_{gfx}_aiter_{env.get('VLLM_ROCM_USE_AITER', '0')}"
         caches = [{**one, "bytes": one.get(own, one["bytes"])} for one in packed["caches"]]

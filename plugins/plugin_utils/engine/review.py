@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ from ..documents import knowledge
 from ..findings import Finding, by_severity
 from ..model.types import Architecture
 from .advisories import Advisory, advisories
-from .command import EngineCommand, Given, read_command
-from .conditions import as_number, fill
+from .command import EngineCommand, read_command
+from .conditions import Fact, as_number, fill
 from .elements import Reading, read_env, read_flag
 from .facts import facts
-from .flags import SOURCE, actions, env_vars, flags, resolve_version
+from .flags import SOURCE, actions, env_vars, resolve_version
 from .recipe import Command, assess
 from .rules import Rule, rules
 from .types import Recipe
@@ -97,27 +97,21 @@ def _place(finding: Finding) -> tuple[int, int]:
 
 def deployment_of(command: EngineCommand, deployment: Deployment, version: str) -> Deployment:
     """Return the deployment that the command's own layout and limits make."""
-    values = {flag.dest: override for flag, override in _known_flags(command, version)}
-
-    def text(dest: str) -> str | None:
-        override = values.get(dest)
-        return override.values[-1] if override and override.values else None
-
+    values, own = flags_of(command, version), deployment.engine
     limits: dict[str, Any] = {}
     for name, kind in _LIMITS:
-        value = _number(text(name), kind) if kind != "text" else text(name)
-        if value is not None:
+        text = values.get(f"flag {name}")
+        if value := text if kind == "text" else _number(text, kind):
             limits[name] = value
-    expert, own = values.get("enable_expert_parallel"), deployment.engine
     return dataclasses.replace(
         deployment,
         engine=dataclasses.replace(own, args={}, env={}),
         layout=Layout(
-            int(_number(text("tensor_parallel_size"), "whole") or 1),
+            int(_number(values.get("flag tensor_parallel_size"), "whole") or 1),
             1,
-            expert is not None and not expert.name.startswith(("--no-", "--disable-")),
-            int(_number(text("pipeline_parallel_size"), "whole") or 1),
-            int(_number(text("nnodes"), "whole") or 1),
+            values.get("flag enable_expert_parallel") == "true",
+            int(_number(values.get("flag pipeline_parallel_size"), "whole") or 1),
+            int(_number(values.get("flag nnodes"), "whole") or 1),
         ),
         limits=Limits(**limits),
         profile=None,
@@ -125,19 +119,15 @@ def deployment_of(command: EngineCommand, deployment: Deployment, version: str) 
     )
 
 
-def _known_flags(command: EngineCommand, version: str) -> Iterator[tuple[Any, Given]]:
-    accepted = flags(version)
-    for override in command.flags:
-        bare = (
-            override.name if not override.name.startswith("--") else override.name.replace("_", "-")
-        )
-        if bare in accepted:
-            yield accepted[bare], override
+def flags_of(command: EngineCommand, version: str) -> dict[str, Fact]:
+    """Return the flags of a command as rules see them: `flag dest`, and `flag dest.key` of JSON."""
+    seen = _Evaluated(command, "", {"version": version}).facts
+    return {name: text for name, text in seen.items() if name.startswith("flag ")}
 
 
-def _number(text: str | None, kind: str) -> int | float | None:
+def _number(text: Fact, kind: str) -> int | float | None:
     """Return a positive number as vLLM reads it (32k is 32000, 32K is 32768), else None."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", text or "")
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)", str(text or ""))
     if match is None:
         return None
     factor = _SUFFIXES.get(match[2]) or _BINARY.get(match[2]) or 1

@@ -70,7 +70,7 @@ def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group
         return None
     shared = details.get("kv_shared_layers") or {}
     found = []
-    kept = details.get("windows_kept") and counts["full"]  # each layer keeps every token
+    whole = details.get("windows_ignored") and counts["full"]  # each layer keeps every token
     for kind in _ATTENDING:
         layers = math.ceil((counts[kind] - shared.get(kind, 0)) / split.pipeline)
         if layers <= 0:
@@ -79,7 +79,7 @@ def groups(architecture: Architecture, layout: Layout, dtype: str) -> list[Group
         index = _index_bytes(details, split.pipeline) if kind == "full" else 0
         if size is None or index is None:
             return None
-        found.append(Group("full" if kept else kind, layers, token_bytes=size, index_bytes=index))
+        found.append(Group("full" if whole else kind, layers, token_bytes=size, index_bytes=index))
     if counts["linear"]:
         state = state_bytes(architecture, split)
         if state is None:

@@ -66,8 +66,8 @@ def read_index(data: Any, subject: str) -> Index:
 def share(module: Module, architecture: Architecture, split: Split) -> float:
     """Return the part of a module that lies on each GPU of its pipeline stage."""
     size = split.tensor
-    if module.sharding in ("host", "replicated"):  # all ranks read one copy, or each has its own
-        return 1.0 if module.sharding == "replicated" else 1.0 / split.gpus
+    if module.sharding in ("host", "replicated"):  # replicas by data parallelism share tables
+        return 1.0 if module.sharding == "replicated" else 1.0 / (size * split.data)
     if module.sharding == "kv_heads" and module.parts:
         return max(1, module.parts // size) / module.parts
     if module.sharding == "groups" and module.parts:

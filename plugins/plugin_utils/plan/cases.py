@@ -12,12 +12,12 @@ from ..deployment import Deployment
 from ..engine.facts import ALONE, NodeRank
 from ..engine.flags import resolve_version
 from ..engine.recipe import assess
-from ..engine.review import Review, deployment_of, review, spoken
+from ..engine.review import Review, deployment_of, flags_of, review, spoken
 from ..engine.types import Assessment, Recipe
 from ..findings import Finding
 from ..gpus import gpu_facts
 from ..model.types import Architecture
-from .engines import Engines, flags_of
+from .engines import Engines
 from .nodes import rank_of
 from .replica import start_timeout
 from .types import Plan, Replica
@@ -85,12 +85,11 @@ def judge(
     more = list(_other_model(reviewed.command.model, deployment, where))
     vram = gpu_facts(gpu_model).memory.gib
     engines = Engines(rebuilt, architecture, gpu_model, vram << 30 if vram else None)
-    words = [text for item in reviewed.command.flags for text in (item.name, *item.values)]
     needs = engines.memory(
         rebuilt.decided,
         reviewed.rules_of,
         {name: text for name, (text, _line) in reviewed.command.env.items()},
-        flags_of(words),
+        flags_of(reviewed.command, reviewed.rules_of),
     )
     more += [
         item.about(where).reworded(remedy=spoken(item.remedy))

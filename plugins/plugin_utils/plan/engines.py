@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ..deployment import Deployment, Layout, MixedLayout
 from ..documents import knowledge
+from ..engine.command import read_command
+from ..engine.conditions import Fact
 from ..engine.facts import ALONE, NodeRank, as_loaded, with_profile
 from ..engine.recipe import recipe
+from ..engine.review import flags_of
 from ..engine.types import Recipe
 from ..findings import ApiaryError, Finding, errors_of
 from ..model.memory import memory, quantized_online
@@ -114,9 +118,10 @@ class Engines:
         self, recipe: Recipe, layout: Layout, sequence_tokens: int | None = None
     ) -> Memory:
         """Return what engines of a layout take up with a recipe's flags and variables."""
-        flags = flags_of(recipe.argv)
+        command = read_command(shlex.join(("vllm", *recipe.argv)), recipe.rules_of)
+        flags = flags_of(command, recipe.rules_of)
         if self.deployment.features.text_only:
-            flags["mm_encoder_tp_mode"] = "none"
+            flags["flag mm_encoder_tp_mode"] = "none"
         return self.memory(layout, recipe.rules_of, recipe.env, flags, sequence_tokens)
 
     def memory(
@@ -124,13 +129,13 @@ class Engines:
         layout: Layout,
         version: str,
         env: Mapping[str, str],
-        flags: Mapping[str, str],
+        flags: Mapping[str, Fact],
         sequence_tokens: int | None = None,
     ) -> Memory:
-        """Return what engines of a layout take up; ``flags`` as of ``flags_of``."""
+        """Return what engines of a layout take up; ``flags`` as of engine.review.flags_of."""
         loaded = as_loaded(self.architecture, version, self.gpu_model, env, flags)
-        if method := flags.get("quantization", flags.get("q")):
-            loaded = quantized_online(loaded, method)
+        if method := flags.get("flag quantization"):
+            loaded = quantized_online(loaded, str(method))
         return memory(loaded, layout, self.limits, self.vram_bytes, sequence_tokens)
 
     def memories(self, layout: Layout | MixedLayout, recipes: Sequence[Recipe]) -> list[Memory]:
@@ -180,19 +185,14 @@ def _total(values: Sequence[N | None]) -> N | None:
     return sum(numbers[1:], numbers[0]) if numbers and len(numbers) == len(values) else None
 
 
-def flags_of(argv: Sequence[str]) -> dict[str, str]:
-    """Return what follows each flag, or stands behind its `=`, by dest; of a switch, any text."""
-    return {
-        name.strip("-").replace("-", "_"): value if equals else after
-        for word, after in zip(argv, (*argv[1:], "true"), strict=True)
-        for name, equals, value in [word.partition("=")]
-        if word.startswith("-")
-    }
-
-
 def argument(argv: tuple[str, ...], flag: str) -> str | None:
-    """Return the value of a flag; None where it is not set."""
-    return flags_of(argv).get(flag.strip("-").replace("-", "_"))
+    """Return the value that follows a flag, or stands behind its `=`; None where it is not."""
+    for word, after in zip(argv, (*argv[1:], None), strict=True):
+        if word == flag:
+            return after
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None
 
 
 # A figure of a start, that of a layout's memory, both in words, and bytes that one takes at least.

@@ -103,12 +103,13 @@ def check_taken(
 
 def _held_gib(plan: Plan) -> float:
     """Return the GiB of host memory that a plan's engines hold."""
-    facts = knowledge("host_memory.yml")
-    tables = sum(one.bytes_per_gpu for one in plan.memory.modules if one.sharding == "host") / GIB
+    facts, needs = knowledge("host_memory.yml"), plan.memory
+    tables = sum(one.bytes_per_gpu for one in needs.modules if one.sharding == "host") / GIB
     held = 0.0
-    for replica in plan.replicas:
+    for replica, engine in zip(plan.replicas, plan.layout.engines, strict=True):
         gpus = len(replica.gpus)
-        held += (facts["worker"]["gib"] + tables) * gpus
+        held += facts["worker"]["gib"] * gpus
+        held += tables * (needs.gpus_per_engine or 0) * gpus / engine.gpus
         for flag, entry in facts["flags"].items():
             text = argument(replica.argv, flag) or "0"
             if text.replace(".", "", 1).isdecimal():

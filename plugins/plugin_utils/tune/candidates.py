@@ -250,7 +250,7 @@ def _numbered(found: Sequence[Candidate], taken: Sequence[Candidate]) -> tuple[C
 
 # A token looks up one row of an embedding; a vision tower is not read to decode.
 _MEASURED = ("kv_tokens_per_host", "weights_bytes_per_gpu")
-_NOT_READ = ("embedding", "vision")
+_NOT_READ = ("embedding", "ngram_tables", "vision")
 
 
 def facts(plan: Plan, topology: Topology, workload: Workload) -> tuple[Fact, ...]:
@@ -293,7 +293,7 @@ def _read(modules: tuple[ModuleMemory, ...], model: Architecture) -> float | Non
         sum(
             one.bytes_per_gpu * (share if one.sharding == "experts" else 1)
             for one in modules
-            if one.kind not in _NOT_READ and one.sharding != "host"
+            if one.kind not in _NOT_READ
         )
     )
 

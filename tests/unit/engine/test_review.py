@@ -5,7 +5,8 @@
 """Somebody's own command, judged: each finding at its line, with reason and source."""
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import review
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.command import read_command
+from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review import flags_of, review
 from ansible_collections.apiary.instinct.plugins.plugin_utils.findings import ApiaryError
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 
@@ -255,6 +256,23 @@ def test_layout_and_limits_are_the_commands_own():
     }.items():
         assert argv[argv.index(name) + 1] == value
     assert "--enable-expert-parallel" in argv
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "text"),
+    [
+        ("", "disable_hybrid_kv_cache_manager", None),
+        ("--disable-hybrid-kv-cache-manager", "disable_hybrid_kv_cache_manager", "true"),
+        ("--no-disable-hybrid-kv-cache-manager", "disable_hybrid_kv_cache_manager", "false"),
+        ("--engram-config.cpu_offload false --port 80", "engram_config.cpu_offload", "false"),
+        ("--engram_config='{\"cpu_offload\" : false}'", "engram_config.cpu_offload", "false"),
+        ('-sc \'{"method": "eagle3"}\'', "speculative_config.method", "eagle3"),
+        ("-q awq -q fp8", "quantization", "fp8"),
+    ],
+)
+def test_a_flag_is_seen_however_it_is_spelled(words, key, text):
+    command = read_command(f"vllm serve org/model {words}", "0.33.0")
+    assert flags_of(command, "0.33.0").get(f"flag {key}") == text
 
 
 def test_there_is_no_recipe_for_a_layout_that_is_refused():

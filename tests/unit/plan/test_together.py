@@ -7,7 +7,11 @@
 import dataclasses
 
 import pytest
-from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import AutoLayout, Layout
+from ansible_collections.apiary.instinct.plugins.plugin_utils.deployment import (
+    AutoLayout,
+    Layout,
+    MixedLayout,
+)
 from ansible_collections.apiary.instinct.plugins.plugin_utils.documents import (
     from_document,
     to_document,
@@ -126,12 +130,16 @@ def test_engines_may_not_hold_more_memory_than_the_host_has():
 
 
 def test_tables_in_host_memory_are_held_for_each_replica():
-    tables = ModuleMemory("ngram_tables", "host", 196_613_849_600, 100 << 30)
-    (plan,) = build_plans([PAIR], mi325x())
-    plan = dataclasses.replace(plan, memory=dataclasses.replace(plan.memory, modules=(tables,)))
-    nodes = tuple(dataclasses.replace(one, memory_bytes=230 << 30) for one in mi325x().numa_nodes)
-    (finding,) = check_memory([plan], dataclasses.replace(mi325x(), numa_nodes=nodes))
-    assert "pair 464 GiB" in finding.message  # 16 and 100 for each of four GPUs
+    nodes = tuple(dataclasses.replace(one, memory_bytes=1 << 30) for one in mi325x().numa_nodes)
+    topology = dataclasses.replace(mi325x(), numa_nodes=nodes)
+    # 200 GiB for each engine and 16 for each GPU, whatever the first engine's size.
+    for layout, held in ((Layout(2, 2, True), 464), (MixedLayout((4, 2, 2), True), 728)):
+        (plan,) = build_plans([asked("big", 8000, layout)], mi325x())
+        each = (200 << 30) // plan.memory.gpus_per_engine
+        tables = ModuleMemory("ngram_tables", "host", 196_613_849_600, each)
+        plan = dataclasses.replace(plan, memory=dataclasses.replace(plan.memory, modules=(tables,)))
+        (finding,) = check_memory([plan], topology)
+        assert f"big {held} GiB" in finding.message
 
 
 def test_a_kept_plan_is_the_same_plan():
