@@ -19,7 +19,6 @@ CONFIGS = SHARED / "data/model-configs"
 UNLIKE = {
     "longcat_flash default": "transformers gives the zero experts weights, which they have not",
     "longcat_flash small": "transformers gives the zero experts weights, which they have not",
-    "Qwen--Qwen2.5-VL-72B-Instruct.json": "an excerpt without vocab_size, which is not guessed",
     "helium small": "transformers' output projection only takes heads of hidden_size / heads",
 }
 
