@@ -178,6 +178,7 @@ QWEN_397B = Architecture(
 GPT_OSS = Architecture("gpt_oss", "moe", "gqa", heads=64, kv_heads=8, quantization="mxfp4")
 MTP_1 = {"method": "mtp", "num_speculative_tokens": 1}
 MTP_2 = {"method": "mtp", "num_speculative_tokens": 2}
+EAGLE3 = {"method": "eagle3", "num_speculative_tokens": 3}
 DEEPSEEK_R1 = Architecture("deepseek_v3", **MLA, heads=128, quantization="fp8")
 PROBLEMS = {
     "VLLM-51964": (known(KIMI), "0.27.1", "MI308X", 8, {"kv_cache_dtype": "fp8"}),
@@ -381,6 +382,9 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
         ("AITER-3139", "0.17.0", "0.20.2"),
         ("AITER-4633", "0.24.0", "0.27.1"),
         ("AITER-5049", "0.30.0", "0.30.0"),
+        ("VLLM-26329", "0.11.0", "0.11.0"),
+        ("VLLM-38719", "0.19.0", "0.19.1"),
+        ("VLLM-47042", "0.23.0", "0.24.0"),
         ("KVCACHED-267", "0.11.2", "0.20.2"),
         ("VLLM-39303", "0.20.0", "0.20.2"),
         ("VLLM-57227", "0.30.0", None),
@@ -402,6 +406,7 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
     assert advisory("VLLM-54180").versions.last is None
     assert advisory("VLLM-45562") is None  # 0.24.0 has the model first, with what mends it
     assert advisory("VLLM-36795") is None  # its fix came before any release had the defect
+    assert advisory("VLLM-27190") is None  # neither 0.11.0 nor 0.11.1 has it
 
 
 @pytest.mark.parametrize(
@@ -631,6 +636,54 @@ def test_latent_attention_has_no_layout_that_lmcache_reads_wrongly():
 def test_the_first_model_runner_is_named_where_it_is_the_default(release, told_of):
     glm = dataclasses.replace(GLM, quantization="quark")
     assert ("VLLM-54924" in told(assessed(glm, release, "MI355X", 4, {}))) is told_of
+
+
+@pytest.mark.parametrize(
+    ("release", "runner", "told_of"),
+    [("0.23.0", None, False), ("0.24.0", None, True), ("0.24.0", 0, False), ("0.25.0", 1, False)],
+)
+def test_quantized_llama_runs_on_the_second_runner_where_it_is_its_default(
+    release, runner, told_of
+):
+    model = Architecture("llama", "dense", "gqa", quantization="compressed-tensors")
+    more = {} if runner is None else {"env": {"VLLM_USE_V2_MODEL_RUNNER": runner}}
+    assert ("VLLM-46179" in told(assessed(model, release, "MI300X", 1, more))) is told_of
+
+
+@pytest.mark.parametrize(
+    ("release", "more", "refused"),
+    [
+        ("0.22.1", {}, False),
+        ("0.23.0", {}, True),
+        ("0.24.0", {"max_num_batched_tokens": 8192}, True),
+        ("0.24.0", {"max_num_batched_tokens": 202752}, False),
+        ("0.25.0", {}, False),
+    ],
+)
+def test_a_prompt_is_read_wrongly_in_several_steps_alone(release, more, refused):
+    assert ("VLLM-47042" in told(assessed(GLM, release, "MI300X", 8, more))) is refused
+
+
+@pytest.mark.parametrize(
+    ("gpu", "avoided"), [("MI355X", True), ("MI308X", True), ("MI325X", False)]
+)
+def test_a_kernel_is_avoided_on_the_gpus_it_has_shapes_for(gpu, avoided):
+    reasons = assessed(V4, "0.30.0", gpu, 8, {"kv_cache_dtype": "fp8"}).recipe.reasons
+    assert ("VLLM-57132" in [item.rule for item in reasons]) is avoided
+
+
+@pytest.mark.parametrize(
+    ("args", "told_of"),
+    [
+        ({"attention-backend": "ROCM_AITER_FA"}, {"VLLM-54180"}),
+        ({"speculative-config": {**EAGLE3, "attention_backend": "ROCM_AITER_FA"}}, {"VLLM-54180"}),
+        ({"speculative-config": EAGLE3}, {"VLLM-47854"}),
+        ({"speculative-config": EAGLE3, "kv-offloading-size": 64}, set()),
+    ],
+)
+def test_what_minimax_m3_and_its_draft_attend_with_is_told(args, told_of):
+    found = told(assessed(M3, "0.28.0", "MI325X", 8, {"args": args}))
+    assert found & {"VLLM-54180", "VLLM-47854"} == told_of
 
 
 def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
