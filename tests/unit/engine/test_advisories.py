@@ -265,7 +265,12 @@ PROBLEMS = {
     "VLLM-43781": (GLM, "0.22.1", "MI355X", 8, {}),
     "LMCACHE-4247": (
         *(Architecture("qwen3_5_moe", attention="hybrid"), "0.28.0", "MI325X", 1),
-        {"args": {"kv-transfer-config": {"kv_connector": "LMCacheMPConnector"}}},
+        {
+            "args": {
+                "kv-transfer-config": {"kv_connector": "LMCacheMPConnector"},
+                "attention-backend": "ROCM_AITER_FA",
+            },
+        },
     ),
     "VLLM-39303": (GLM, "0.20.2", "MI355X", 8, {"aiter": "0.1.12"}),
     "VLLM-39485": (DEEPSEEK_R1, "0.19.1", "MI300X", 8, {"aiter": "0.1.12.post1"}),
@@ -377,7 +382,9 @@ def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
     for release, told_of in (("0.30.0", True), ("0.31.0", False)):
         assert advisory("VLLM-57064").versions.covers(release) is told_of
     for name, first, last in (
+        ("AITER-915", None, "0.16.0"),
         ("AITER-2187", "0.17.0", "0.24.0"),
+        ("AITER-2343", "0.16.0", "0.19.1"),
         ("AITER-2563", "0.16.0", "0.19.1"),
         ("AITER-3139", "0.17.0", "0.20.2"),
         ("AITER-4633", "0.24.0", "0.27.1"),
@@ -599,6 +606,15 @@ def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused)
         ("AITER-4341", {"kv_cache_dtype": "fp8", "aiter": "0.1.19.post1"}),
         ("VLLM-45943", {"kv_cache_dtype": "fp8"}),
         ("AITER-4181-LATER", {"env": {"VLLM_ROCM_USE_AITER_FP4BMM": 0}}),
+        (
+            "LMCACHE-4247",
+            {
+                "args": {
+                    "kv-transfer-config": {"kv_connector": "LMCacheMPConnector"},
+                    "attention-backend": "ROCM_AITER_UNIFIED_ATTN",
+                },
+            },
+        ),
         ("VLLM-46913", {"env": {"VLLM_ROCM_QUICK_REDUCE_QUANTIZATION": "NONE"}}),
         ("AITER-5192", {"args": {"logprobs-mode": "processed_logprobs"}}),
     ],
@@ -701,6 +717,7 @@ def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
     [
         ("VLLM-51964", ("VLLM_ROCM_USE_AITER_MLA", "0")),
         ("VLLM-43605", ("VLLM_ROCM_USE_AITER_MOE", "0")),
+        ("AITER-915", ("VLLM_ROCM_USE_AITER_MOE", "0")),
         ("AITER-2187", ("VLLM_ROCM_USE_AITER_MOE", "0")),
         ("AITER-1143", ("AITER_ENABLE_VSKIP", "0")),
         ("VLLM-51580", ("VLLM_ROCM_USE_AITER_MOE", "0")),
