@@ -263,7 +263,7 @@ def as_loaded(
         ]
         if "vision" in entry["kinds"]:
             details["vision_sharding"] = "replicated"
-    for mark in ("expert_index", "windows_ignored"):
+    for mark in ("expert_index", "unused_kv", "wide_values", "windows_ignored"):
         if details and any(holding(kernels[mark], version, known)):
             details[mark] = True
     for entry in holding(kernels["state"], version, known) if details.get("state") else ():

@@ -101,7 +101,7 @@ def _layer_bytes(architecture: Architecture, kind: str, size: int, dtype: str) -
     keys = own.get("head_dim") or architecture.head_dim
     if value is None or kv_heads is None or keys is None:
         return None
-    values = own.get("v_head_dim") or keys
+    values = keys if details.get("wide_values") else own.get("v_head_dim") or keys
     return int(max(1, kv_heads // size) * (keys + values) * value)
 
 

@@ -95,7 +95,7 @@ def _numbers(architecture: Architecture, kind: str | None) -> Value:
     own = (details.get("attention_dimensions") or {}).get(kind, {})
     shared = (details.get("kv_shared_layers") or {}).get(kind, 0)
     number = counts.get(kind)
-    with_kv = None if number is None else number - shared
+    with_kv = number if number is None or details.get("unused_kv") else number - shared
     known = {**vars(architecture), **details, **counts, **own, "number": number, "with_kv": with_kv}
 
     def value(name: str) -> int:

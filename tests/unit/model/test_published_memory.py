@@ -334,6 +334,29 @@ def test_without_the_hybrid_manager_windows_keep_every_token(name, version, flag
     assert (page.sequence_bytes == 65_536 * token) is (token in (9_216, 24_576))
 
 
+# By vLLM's own tensors: up to 0.29.0 layers that share keys and values have their own projections.
+@pytest.mark.parametrize(
+    ("name", "version", "held"),
+    [
+        ("google/gemma-4-E2B-it", "0.28.0", 2_219_801_664),
+        ("google/gemma-4-E4B-it", "0.29.0", 3_029_357_632),
+        ("google/gemma-4-E4B-it", "0.30.0", 2_974_296_640),
+    ],
+)
+def test_layers_that_share_keys_may_have_projections(name, version, held):
+    loaded = as_loaded(read(name), version, "MI325X", AITER)
+    assert weights_bytes(loaded, Layout(8)) == pytest.approx(held, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("version", "full", "sliding"), [("0.19.1", 6_912, 29_952), ("0.21.0", 5_760, 24_960)]
+)
+def test_mimo_s_values_are_cached_as_wide_as_keys_up_to_0_20(version, full, sliding):
+    loaded = as_loaded(read("XiaomiMiMo/MiMo-V2-Flash"), version, "MI325X", {})
+    found = groups(loaded, Layout(8), "auto")
+    assert {one.kind: one.all_bytes for one in found} == {"full": full, "sliding": sliding}
+
+
 def test_a_text_only_engine_has_no_tower():
     model = read("OpenGVLab/InternVL3_5-8B")
     (tower,) = (one for one in by_module(model, Layout(2)) if one.kind == "vision")
