@@ -162,6 +162,7 @@ NAMED = {
 }
 ODD = (
     ("odd/sinks", Mistake()),
+    ("odd/sinks", Mistake(args=MANAGER_LESS[1])),
     ("odd/sinks", Mistake(env={OLD_NAME: "ROCM_AITER_FA"}, until="0.14.1")),
     ("odd/sinks", Mistake(args={"attention-backend": "ROCM_AITER_FA"})),
     (
