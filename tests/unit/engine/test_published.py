@@ -183,7 +183,7 @@ def test_flags_that_only_some_releases_need():
         ("moonshotai/Kimi-K3", "0.20.2", "MI355X", {"VLLM-MODEL-CLASS", "VLLM-CONFIG-CODE"}),
         (V4, "0.18.1", "MI325X", {"VLLM-MODEL-CLASS"}),
         ("zai-org/GLM-5.2", "0.16.0", "MI325X", {"VLLM-CONFIG-UNKNOWN"}),
-        ("zai-org/GLM-5.2", "0.24.0", "MI325X", set()),
+        ("zai-org/GLM-5.2", "0.24.0", "MI325X", {"VLLM-47042"}),
         (NEMOTRON, "0.18.1", "MI325X", {"VLLM-CONFIG-CODE"}),
         ("nvidia/DeepSeek-V3.1-NVFP4", "0.16.0", "MI325X", {"VLLM-QUANTIZATION-ROCM"}),
     ],
