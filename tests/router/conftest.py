@@ -26,8 +26,8 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def _haproxy():
-    """Have the distribution's HAProxy, as the lab gets what it needs."""
-    ensure_programs({"haproxy"})
+    """Have the distribution's HAProxy, and Lua for its script, as the lab gets what it needs."""
+    ensure_programs({"haproxy", "lua5.3"})
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
     RouterSettings,
 )
 
-from labkit.prerequisites import ensure_programs
 from support.replicas import Client
 from support.router.haproxy import pool_of
 from support.scenario import QUICK, serving
@@ -36,7 +35,6 @@ UNLIMITED, TIMED = Queueing(), Queueing(ttft_seconds={"demo": 2})
 
 def lua(place, script, queueing=None, replicas=4, limit=SHIPPED):
     """Return the lines that a script prints; see support/router/chooser.lua."""
-    ensure_programs({"lua5.3"})
     router = Router(RouterSettings(queueing=queueing or TIMED), (pool_of([8000]),))
     files = {file.path.rpartition("/")[2]: file.content for file in render_router(router)}
     place.mkdir(exist_ok=True)
