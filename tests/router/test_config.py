@@ -31,9 +31,10 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.router.types impor
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labkit.hosts import FIRST_PORT
 from support.examples import examples
 from support.router.cases import routers
-from support.router.haproxy import localized, pool_of
+from support.router.haproxy import free_ports, localized, pool_of
 from support.waiting import await_true
 
 GOLDEN = Path(__file__).parents[1] / "golden/router"
@@ -143,6 +144,12 @@ def test_whatever_the_settings_say_haproxy_takes(chosen, replicas, model):
 def bounding_set(status):
     """Return the capabilities of /proc/PID/status as a number."""
     return int(re.search(r"^CapBnd:\s*([0-9a-f]+)$", status, re.MULTILINE)[1], 16)
+
+
+def test_no_two_frontends_of_a_test_get_one_port():
+    ports = [free_ports(1)[0] for _ in range(400)]
+    assert len(set(ports)) == 400
+    assert max(ports) < FIRST_PORT  # of simulated hosts
 
 
 def test_the_unit_may_raise_its_limit_of_open_files():

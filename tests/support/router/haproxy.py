@@ -43,7 +43,7 @@ _PORTS = iter(random.sample(range(10000, 20000), 10000))
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has just now, and that this process was not given before."""
+    """Return ports on which nothing listens, each one for the first time in this process."""
     found: list[int] = []
     while len(found) < count:
         port = next(_PORTS)

@@ -697,7 +697,7 @@ def test_a_kernel_is_avoided_on_the_gpus_it_has_shapes_for(gpu, avoided):
         ({"speculative-config": EAGLE3, "kv-offloading-size": 64}, set()),
     ],
 )
-def test_what_minimax_m3_and_its_draft_attend_with_is_told(args, told_of):
+def test_what_minimax_m3_and_its_draft_attend_with_is_named(args, told_of):
     found = told(assessed(M3, "0.28.0", "MI325X", 8, {"args": args}))
     assert found & {"VLLM-54180", "VLLM-47854"} == told_of
 
