@@ -75,8 +75,6 @@ async def sides(router, sessions=SESSIONS, port=None):
             session = waiting.pop()
             one = Client(port or router.port)
             answer = await one.ask({"model": "org/model"}, {"X-Session-Id": session})
-            # The kernel keeps few lines.
-            router.read_log()
             answers[session] = answer.replica[:1]
             one.close()
 
@@ -137,8 +135,7 @@ def test_without_a_replica_of_the_other_deployment_the_divided_one_answers(place
                 urllib.request.urlopen, f"http://127.0.0.1:{port}/counts", timeout=9
             )
             text = counts.read().decode()
-        lines = [json.loads(line[line.index("{") :]) for line in router.log if '"path"' in line]
-        return before, drained, after, stream, alone, text, lines
+        return before, drained, after, stream, alone, text, router.entries()
 
     before, drained, after, stream, alone, text, lines = asyncio.run(scenario())
     assert set(drained.values()) == {"a"}

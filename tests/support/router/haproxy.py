@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.apiary.instinct.plugins.module_utils.router.haproxy import (
     configured_ports,
@@ -91,6 +93,7 @@ class HAProxy:
         self._log.bind(str(directory / "log.sock"))
         self._log.setblocking(False)
         self.log: list[str] = []
+        self._reading: asyncio.AbstractEventLoop | None = None
         self.settings = replace(
             settings or RouterSettings(),
             listen=("127.0.0.1",),
@@ -132,6 +135,9 @@ class HAProxy:
 
     async def start(self, up: int | None = None) -> HAProxy:
         """Start it and wait until so many servers are up, or all."""
+        # The queue of a datagram socket may be as short as ten, and what is beyond is lost.
+        self._reading = asyncio.get_running_loop()
+        self._reading.add_reader(self._log, self.read_log)
         argv = ["haproxy", "-W", "-S", str(self.directory / "master.sock"), "-f", "haproxy.cfg"]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
@@ -159,6 +165,8 @@ class HAProxy:
             self.process.wait(timeout=120)
             self.process = None
         self.read_log()
+        if self._reading is not None and not self._reading.is_closed():
+            self._reading.remove_reader(self._log)
         self._log.close()
         said = self.log_file.read_text() if self.log_file.exists() else ""
         # A failure in there is none for clients: the request goes to HAProxy's own second choice.
@@ -250,3 +258,8 @@ class HAProxy:
                 self.log.append(self._log.recv(65536).decode(errors="replace"))
             except (BlockingIOError, OSError):
                 return self.log
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return the log's entries of requests until now; it has notices of servers, too."""
+        lines = [line for line in self.read_log() if '"path"' in line]
+        return [json.loads(line[line.index("{") :]) for line in lines]
