@@ -55,6 +55,8 @@ STRICTER = {
 }
 # What vLLM refuses in the command as given and our recipe puts right by adding an element.
 REPAIRED = {"Q_ptpc", "B_ds_nobs", "B_dsv3_aiter", "B_dsv3_aiter_bs1"}
+# Wrong answers of DeepSeek-V3.2 in 0.24.0, which a start does not show.
+ANSWERS = "(VLLM-47042)"
 SEEN = ("parser", "config", "backend")
 # Where the simulated node's stand-in for AITER ends, rather than vLLM.
 NOT_VLLM = "No module named 'aiter.ops'"
@@ -126,7 +128,7 @@ def test_we_say_what_vllm_says(name, case, outcomes):
     model = model_of(case)
     for version, outcome in outcomes:
         refused = assess(model, asked_for(case, version), "MI325X", 8000).refused
-        codes = {item.finding.code for item in refused}
+        codes = {item.finding.code for item in refused if ANSWERS not in item.finding.message}
         if outcome[0] == "OK":
             assert codes <= STRICTER, version
             assert not [item for item in refused if item.stage in SEEN], version
@@ -141,7 +143,11 @@ def test_a_command_as_it_is_gets_the_verdict_and_the_backend_that_vllm_gives(nam
     text = " ".join([*env, shlex.join(case["argv"])])
     for version, outcome in outcomes:
         reviewed = review(text, model, asked_for(case, version), "MI325X")
-        errors = {item.code for item in reviewed.findings if item.severity == "error"}
+        errors = {
+            item.code
+            for item in reviewed.findings
+            if item.severity == "error" and ANSWERS not in item.message
+        }
         if outcome[0] != "OK":
             assert errors or NOT_VLLM in outcome[1], version
             continue
