@@ -151,6 +151,10 @@ class Fleet:
         usual = {"model": self.model, "rate": self.rate, "tokens": self.tokens}
         return Load(**{"targets": targets, **usual, **options})
 
+    def load_of_address(self) -> Load:
+        """Return a load on the virtual address, whose clients wait for as long as it may move."""
+        return self.load(targets=(self.virtual,), connect_seconds=25, seconds=240)
+
     def run(self, host: str, command: str, *, check: bool = True) -> str:
         """Run a shell command on a host as root, beside all that its SSH and systemd do."""
         argv = ["docker", "exec", self.hosts[host]["container"], "sh", "-c", command]
@@ -258,11 +262,11 @@ class Fleet:
         names = {replica.name for replica in self.replicas}
         return all(self.up(router) == names for router in self.routers)
 
-    def await_whole(self, seconds: float = 60) -> float:
+    def await_whole(self, seconds: float = 240) -> float:
         """Wait until every router uses every replica, and return how long that took."""
         return await_true(self.whole, seconds, "every router uses every replica")
 
-    def await_settled(self, seconds: float = 60) -> float:
+    def await_settled(self, seconds: float = 240) -> float:
         """Wait until no replica's share grows any more: each slow start is over."""
 
         def settled() -> bool:
@@ -272,7 +276,7 @@ class Fleet:
 
         return await_true(settled, seconds, "every replica has its whole share")
 
-    def await_out(self, names: set[str], seconds: float = 30) -> float:
+    def await_out(self, names: set[str], seconds: float = 120) -> float:
         """Wait until no router uses any of these servers, and return how long that took."""
 
         def out() -> bool:
@@ -292,6 +296,22 @@ class Fleet:
             if address in self.run(router, "ip -4 -o address show", check=False):
                 return router
         return ""
+
+    def await_holder(self) -> str:
+        """Wait until a router has the virtual address, and return it."""
+        found = ""
+
+        def held() -> str:
+            nonlocal found
+            found = self.holder()
+            return found
+
+        await_true(held, 120, "a router has the address")
+        return found
+
+    def await_moved(self, holder: str) -> float:
+        """Wait until another router has the virtual address, and return how long that took."""
+        return await_true(lambda: self.holder() not in ("", holder), 120, "the address moved")
 
 
 def start(lab: str, **hosts: int) -> None:

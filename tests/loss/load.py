@@ -55,6 +55,7 @@ class Load:
     key_header: str = "X-Session-Id"
     headers: tuple[tuple[str, str], ...] = ()
     timeout_seconds: float = 30.0
+    connect_seconds: float = 5.0  # that a client seeks a router which accepts
     spread: bool = True  # start with another router each time, not always with the first
     seed: int = 1
 
@@ -87,6 +88,7 @@ class Load:
                 key,
                 self.key_header,
                 timeout_seconds=self.timeout_seconds,
+                connect_seconds=self.connect_seconds,
                 headers=self.headers,
             )
             yield ask, chance.random() < self.kept

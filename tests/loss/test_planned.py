@@ -86,13 +86,13 @@ def test_a_router_that_is_stopped_while_clients_know_both(whole, add_row):
 
 def test_the_router_that_has_the_address_is_stopped(whole, add_row):
     """What is in flight ends, unless that takes longer than the address stays."""
-    holder = whole.holder()
-    with under(whole.load(targets=(whole.virtual,))) as running:
+    holder = whole.await_holder()
+    with under(whole.load_of_address()) as running:
         with at(running) as moment:
             whole.run(holder, "systemctl stop haproxy")
-        moved = await_true(lambda: whole.holder() not in ("", holder), 20, "the address moved")
+        moved = whole.await_moved(holder)
         before = len(running.report().outcomes)
-        await_true(lambda: len(running.report().outcomes) > before + 30, 20, "it serves")
+        await_true(lambda: len(running.report().outcomes) > before + 30, 120, "it serves")
         whole.run(holder, "systemctl start haproxy")
         whole.await_whole()
     report = add_row(f"the router with the address stopped ({moved:.0f} s)", running.report())
