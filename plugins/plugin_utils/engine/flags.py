@@ -219,6 +219,7 @@ def config_keys(version: str, config: str) -> Mapping[str, str | None]:
     return {key: state.get("type") for key, state in states.items() if state is not None}
 
 
+@functools.cache
 def _members(name: str, group: str, version: str) -> tuple[str, ...]:
     values = knowledge(f"vllm/{group}.yml")[group].get(name, {})
     return tuple(value for value, history in values.items() if _state(history, version) is not None)
