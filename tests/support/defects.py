@@ -212,13 +212,15 @@ def assessed(model, version, gpu, size, more):
     """Assess a deployment; `image`, `aiter` and `rocm` are of its engine."""
     of_engine = {name: more[name] for name in ("image", "aiter", "rocm") if name in more}
     rest = {name: item for name, item in more.items() if name not in of_engine}
-    asked = deployment("test/model", version, size, **rest)
-    asked = dataclasses.replace(asked, engine=dataclasses.replace(asked.engine, **of_engine))
-    return assess(model, asked, gpu, 8000)
+    requested = deployment("test/model", version, size, **rest)
+    requested = dataclasses.replace(
+        requested, engine=dataclasses.replace(requested.engine, **of_engine)
+    )
+    return assess(model, requested, gpu, 8000)
 
 
-def told(assessment):
-    """The ids of the advisories that a plan tells, refuses for, or avoids."""
+def reported(assessment):
+    """The ids of the advisories that a plan reports, refuses for, or avoids."""
     findings = [*assessment.recipe.findings, *(item.finding for item in assessment.refused)]
     text = " ".join(finding.message for finding in findings)
     avoided = [reason.rule for reason in assessment.recipe.reasons]

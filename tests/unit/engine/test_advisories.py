@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Known defects are avoided, told or refused."""
+"""Known defects are avoided, reported or refused."""
 
 import re
 
@@ -14,15 +14,15 @@ from ansible_collections.apiary.instinct.plugins.plugin_utils.engine.review impo
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.config import known
 from ansible_collections.apiary.instinct.plugins.plugin_utils.model.types import Architecture
 
-from support.defects import GLM, PROBLEMS, assessed, told
+from support.defects import GLM, PROBLEMS, assessed, reported
 from support.each import each
 from support.engines import DEEPSEEK, QWEN, deployment
 
 
 @each(PROBLEMS.items(), name=lambda item: str(item)[:60])
-def test_what_people_met_is_told_before_it_happens(name, case):
+def test_what_people_met_is_reported_before_it_happens(name, case):
     model, version, gpu, size, more = case
-    assert name in told(assessed(model, version, gpu, size, more))
+    assert name in reported(assessed(model, version, gpu, size, more))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_people_met_is_told_before_it_happens(name, case):
 )
 def test_a_defect_is_not_said_where_its_code_does_not_run(name, more):
     model, version, gpu, size, _ = PROBLEMS[name]
-    assert name not in told(assessed(model, version, gpu, size, more))
+    assert name not in reported(assessed(model, version, gpu, size, more))
 
 
 def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
@@ -73,7 +73,7 @@ def test_a_gpu_that_is_to_be_filled_to_its_end_is_advised_against():
     limits = {"max_num_batched_tokens": 65536, "kv_cache_dtype": "fp8"}
     for share, advised in ((0.99, True), (0.9, False)):
         more = {**limits, "gpu_memory_utilization": share}
-        assert ("VLLM-17939" in told(assessed(model, "0.33.0", "MI300X", 1, more))) is advised
+        assert ("VLLM-17939" in reported(assessed(model, "0.33.0", "MI300X", 1, more))) is advised
     assert "ROCm/vllm#397" in advisory("VLLM-17939").source
 
 
@@ -104,7 +104,7 @@ def test_a_backend_that_answers_wrongly_is_replaced():
     assert made.argv[made.argv.index("--attention-backend") + 1] == "TRITON_ATTN"
 
 
-def test_an_operator_who_insists_on_what_is_avoided_is_told():
+def test_an_operator_who_insists_on_what_is_avoided_gets_a_finding():
     model, version, gpu, size, more = PROBLEMS["VLLM-43605"]
     made = assessed(model, version, gpu, size, {**more, "env": {"VLLM_ROCM_USE_AITER_MOE": 1}})
     assert made.recipe.env["VLLM_ROCM_USE_AITER_MOE"] == "1"
@@ -125,9 +125,9 @@ def test_proven_wrong_answers_are_refused_unless_the_deployment_names_the_adviso
     assert "ENGINE-FORCED" in [item.code for item in forced.recipe.findings]
     # On gfx942 prompts of any length are answered wrongly, on gfx950 long ones.
     short = {**more, "max_model_len": 16384}
-    assert "VLLM-40018" in told(assessed(model, version, gpu, size, short))
-    assert "VLLM-40018" in told(assessed(model, version, "MI355X", size, more))
-    assert "VLLM-40018" not in told(assessed(model, version, "MI355X", size, short))
+    assert "VLLM-40018" in reported(assessed(model, version, gpu, size, short))
+    assert "VLLM-40018" in reported(assessed(model, version, "MI355X", size, more))
+    assert "VLLM-40018" not in reported(assessed(model, version, "MI355X", size, short))
 
 
 def test_wrong_answers_that_one_party_reports_are_a_warning():
@@ -164,7 +164,7 @@ vllm serve Qwen/Qwen3-235B-A22B-Instruct-2507-FP8 --tensor-parallel-size 4 \\
 """
 
 
-def test_an_old_command_is_told_its_left_over_workarounds_at_their_lines():
+def test_left_over_workarounds_of_an_old_command_are_named_at_their_lines():
     reviewed = review(OLD, known(QWEN), deployment(version="0.33.0"), "MI325X", "run.sh")
     lines = {
         match[1]: finding.subject

@@ -140,21 +140,21 @@ def test_every_gpu_that_an_advisory_names_is_one():
 
 
 def test_a_defect_is_said_of_the_releases_alone_whose_source_has_it():
-    for release, told_of in (("0.24.0", False), ("0.25.1", True), ("0.26.0", False)):
-        assert advisory("VLLM-47158").versions.covers(release) is told_of
-    for release, told_of in (("0.25.1", False), ("0.26.0", True), ("0.29.0", False)):
-        assert advisory("VLLM-54717").versions.covers(release) is told_of
-    for release, told_of in (("0.17.1", True), ("0.18.0", False)):
-        assert advisory("VLLM-35637").versions.covers(release) is told_of
-        assert advisory("VLLM-35637-LATER").versions.covers(release) is not told_of
-    for release, told_of in (("0.22.1", True), ("0.23.0", False)):
-        assert advisory("VLLM-39192").versions.covers(release) is told_of
-    for release, told_of in (("0.19.1", False), ("0.20.0", True)):
-        assert advisory("AITER-2720").versions.covers(release) is told_of
-    for release, told_of in (("0.18.1", False), ("0.19.0", True), ("0.24.0", True)):
-        assert advisory("VLLM-47276").versions.covers(release) is told_of
-    for release, told_of in (("0.30.0", True), ("0.31.0", False)):
-        assert advisory("VLLM-57064").versions.covers(release) is told_of
+    for release, covered in (("0.24.0", False), ("0.25.1", True), ("0.26.0", False)):
+        assert advisory("VLLM-47158").versions.covers(release) is covered
+    for release, covered in (("0.25.1", False), ("0.26.0", True), ("0.29.0", False)):
+        assert advisory("VLLM-54717").versions.covers(release) is covered
+    for release, covered in (("0.17.1", True), ("0.18.0", False)):
+        assert advisory("VLLM-35637").versions.covers(release) is covered
+        assert advisory("VLLM-35637-LATER").versions.covers(release) is not covered
+    for release, covered in (("0.22.1", True), ("0.23.0", False)):
+        assert advisory("VLLM-39192").versions.covers(release) is covered
+    for release, covered in (("0.19.1", False), ("0.20.0", True)):
+        assert advisory("AITER-2720").versions.covers(release) is covered
+    for release, covered in (("0.18.1", False), ("0.19.0", True), ("0.24.0", True)):
+        assert advisory("VLLM-47276").versions.covers(release) is covered
+    for release, covered in (("0.30.0", True), ("0.31.0", False)):
+        assert advisory("VLLM-57064").versions.covers(release) is covered
     for name, first, last in (
         ("AITER-915", None, "0.16.0"),
         ("AITER-2187", "0.17.0", "0.24.0"),

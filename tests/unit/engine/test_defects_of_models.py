@@ -24,7 +24,7 @@ from support.defects import (
     V4,
     WINDOWS,
     assessed,
-    told,
+    reported,
 )
 from support.engines import DEEPSEEK
 
@@ -53,9 +53,9 @@ TRITON = {"args": {"attention-backend": "ROCM_AITER_TRITON_MLA"}}
 def test_a_defect_of_latent_attention_is_of_the_hybrids_that_have_such_layers(
     name, model, release, gpu, size, more
 ):
-    assert name in told(assessed(model, release, gpu, size, more))
+    assert name in reported(assessed(model, release, gpu, size, more))
     others = dataclasses.replace(model, model_type="qwen3_next", kv_heads=2, details={})
-    assert name not in told(assessed(others, release, gpu, size, more))
+    assert name not in reported(assessed(others, release, gpu, size, more))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_garbage_of_fp4_latents_is_of_a_16_bit_attention_on_gfx950():
         ("MI325X", "quark", False),
     ):
         glm = dataclasses.replace(GLM, quantization=quantization)
-        assert ("AITER-4181" in told(assessed(glm, "0.29.0", gpu, 8, {}))) is concerned
+        assert ("AITER-4181" in reported(assessed(glm, "0.29.0", gpu, 8, {}))) is concerned
 
 
 def test_latent_layers_of_hybrids_multiply_no_fp4_on_gfx942():
@@ -97,12 +97,12 @@ def test_layouts_of_keys_and_values_are_not_those_of_hybrids_with_latent_attenti
         ("LMCACHE-4463", "0.28.0", lmcache),
     ):
         for model, concerned in ((QWEN_397B, True), (KIMI_LINEAR, False)):
-            assert (name in told(assessed(model, release, "MI325X", 8, more))) is concerned
+            assert (name in reported(assessed(model, release, "MI325X", 8, more))) is concerned
 
 
 def test_fp4_multiplication_of_glm_is_noted_in_the_newest_only_where_it_is_switched_on():
     model = dataclasses.replace(GLM, quantization="none")
-    names = told(assessed(model, "0.33.0", "MI355X", 8, {}))
+    names = reported(assessed(model, "0.33.0", "MI355X", 8, {}))
     assert not {"AITER-4181", "AITER-4181-LATER", "AITER-4181-ON"} & set(names)
 
 
@@ -114,14 +114,13 @@ def test_kv_offload_of_old_releases_starts_without_the_hybrid_cache_manager_alon
 ):
     made = assessed(MINIMAX, release, "MI325X", 4, OFFLOAD)
     assert ("--disable-hybrid-kv-cache-manager" in made.recipe.argv) is concerned
-    assert ("KVCACHED-267" in told(made)) is concerned
-    assert "KVCACHED-267-WINDOWS" not in told(made)
-    assert ("KVCACHED-267-WINDOWS" in told(assessed(WINDOWS, release, "MI325X", 4, OFFLOAD))) is (
-        concerned
-    )
+    assert ("KVCACHED-267" in reported(made)) is concerned
+    assert "KVCACHED-267-WINDOWS" not in reported(made)
+    windows = assessed(WINDOWS, release, "MI325X", 4, OFFLOAD)
+    assert ("KVCACHED-267-WINDOWS" in reported(windows)) is concerned
     hybrid = assessed(QWEN_397B, release, "MI325X", 4, OFFLOAD)
     assert "--disable-hybrid-kv-cache-manager" not in hybrid.recipe.argv
-    assert ("KVCACHED-267-HYBRID" in told(hybrid)) is concerned
+    assert ("KVCACHED-267-HYBRID" in reported(hybrid)) is concerned
 
 
 @pytest.mark.parametrize(
@@ -137,7 +136,7 @@ def test_kv_offload_of_old_releases_starts_without_the_hybrid_cache_manager_alon
 def test_kimi_k3s_defects_are_of_what_its_release_runs(release, more, names):
     both = {"AITER-5192", "VLLM-50347"}
     more = {"aiter": "0.1.19", **more}
-    assert told(assessed(KIMI_K3, release, "MI355X", 8, more)) & both == names
+    assert reported(assessed(KIMI_K3, release, "MI355X", 8, more)) & both == names
 
 
 @pytest.mark.parametrize(
@@ -155,17 +154,17 @@ def test_kimi_k3s_defects_are_of_what_its_release_runs(release, more, names):
 )
 def test_aiter_samples_in_the_first_model_runner_alone(model, release, env, first):
     more = {"env": {"VLLM_ROCM_USE_AITER": 1, **env}, "aiter": "0.1.19"}
-    assert ("AITER-5192-OTHERS" in told(assessed(model, release, "MI355X", 8, more))) is first
+    assert ("AITER-5192-OTHERS" in reported(assessed(model, release, "MI355X", 8, more))) is first
     warm_up = first and release >= "0.30.0"
     more |= {"aiter": "0.1.20"}
-    assert ("AITER-4830" in told(assessed(model, release, "MI325X", 8, more))) is warm_up
+    assert ("AITER-4830" in reported(assessed(model, release, "MI325X", 8, more))) is warm_up
 
 
 @pytest.mark.parametrize(("env", "refused"), [({}, False), ({"VLLM_USE_V2_MODEL_RUNNER": 1}, True)])
 def test_a_defect_of_the_second_model_runner_is_said_where_it_runs(env, refused):
     graphs = {"compilation-config": {"cudagraph_mode": "FULL_DECODE_ONLY"}}
     more = {"args": graphs, "env": env, "kv_cache_dtype": "fp8"}
-    assert ("VLLM-52644" in told(assessed(V4, "0.28.0", "MI355X", 8, more))) is refused
+    assert ("VLLM-52644" in reported(assessed(V4, "0.28.0", "MI355X", 8, more))) is refused
 
 
 @pytest.mark.parametrize(
@@ -181,33 +180,33 @@ def test_only_an_engine_that_decodes_what_another_has_read_replays_it_wrongly(
     connector, role, refused
 ):
     more = {"args": {"kv-transfer-config": {"kv_connector": connector, "kv_role": role}}}
-    assert ("VLLM-57064" in told(assessed(GLM, "0.30.0", "MI325X", 8, more))) is refused
+    assert ("VLLM-57064" in reported(assessed(GLM, "0.30.0", "MI325X", 8, more))) is refused
 
 
 def test_latent_attention_has_no_layout_that_lmcache_reads_wrongly():
     more = {"args": {"kv-transfer-config": {"kv_connector": "LMCacheConnectorV1"}}}
     for model, refused in ((MINIMAX, True), (DEEPSEEK_R1, False)):
-        assert ("LMCACHE-4463" in told(assessed(model, "0.28.0", "MI325X", 8, more))) is refused
+        assert ("LMCACHE-4463" in reported(assessed(model, "0.28.0", "MI325X", 8, more))) is refused
 
 
 @pytest.mark.parametrize(
-    ("release", "told_of"), [("0.29.0", False), ("0.31.0", True), ("0.32.0", False)]
+    ("release", "expected"), [("0.29.0", False), ("0.31.0", True), ("0.32.0", False)]
 )
-def test_the_first_model_runner_is_named_where_it_is_the_default(release, told_of):
+def test_the_first_model_runner_is_named_where_it_is_the_default(release, expected):
     glm = dataclasses.replace(GLM, quantization="quark")
-    assert ("VLLM-54924" in told(assessed(glm, release, "MI355X", 4, {}))) is told_of
+    assert ("VLLM-54924" in reported(assessed(glm, release, "MI355X", 4, {}))) is expected
 
 
 @pytest.mark.parametrize(
-    ("release", "runner", "told_of"),
+    ("release", "runner", "expected"),
     [("0.23.0", None, False), ("0.24.0", None, True), ("0.24.0", 0, False), ("0.25.0", 1, False)],
 )
 def test_quantized_llama_runs_on_the_second_runner_where_it_is_its_default(
-    release, runner, told_of
+    release, runner, expected
 ):
     model = Architecture("llama", "dense", "gqa", quantization="compressed-tensors")
     more = {} if runner is None else {"env": {"VLLM_USE_V2_MODEL_RUNNER": runner}}
-    assert ("VLLM-46179" in told(assessed(model, release, "MI300X", 1, more))) is told_of
+    assert ("VLLM-46179" in reported(assessed(model, release, "MI300X", 1, more))) is expected
 
 
 @pytest.mark.parametrize(
@@ -221,7 +220,7 @@ def test_quantized_llama_runs_on_the_second_runner_where_it_is_its_default(
     ],
 )
 def test_a_prompt_is_read_wrongly_in_several_steps_alone(release, more, refused):
-    assert ("VLLM-47042" in told(assessed(GLM, release, "MI300X", 8, more))) is refused
+    assert ("VLLM-47042" in reported(assessed(GLM, release, "MI300X", 8, more))) is refused
 
 
 @pytest.mark.parametrize(
@@ -233,7 +232,7 @@ def test_a_kernel_is_avoided_on_the_gpus_it_has_shapes_for(gpu, avoided):
 
 
 @pytest.mark.parametrize(
-    ("args", "told_of"),
+    ("args", "expected"),
     [
         ({"attention-backend": "ROCM_AITER_FA"}, {"VLLM-54180"}),
         ({"speculative-config": {**EAGLE3, "attention_backend": "ROCM_AITER_FA"}}, {"VLLM-54180"}),
@@ -241,9 +240,9 @@ def test_a_kernel_is_avoided_on_the_gpus_it_has_shapes_for(gpu, avoided):
         ({"speculative-config": EAGLE3, "kv-offloading-size": 64}, set()),
     ],
 )
-def test_what_minimax_m3_and_its_draft_attend_with_is_named(args, told_of):
-    found = told(assessed(M3, "0.28.0", "MI325X", 8, {"args": args}))
-    assert found & {"VLLM-54180", "VLLM-47854"} == told_of
+def test_what_minimax_m3_and_its_draft_attend_with_is_named(args, expected):
+    found = reported(assessed(M3, "0.28.0", "MI325X", 8, {"args": args}))
+    assert found & {"VLLM-54180", "VLLM-47854"} == expected
 
 
 @pytest.mark.parametrize(
